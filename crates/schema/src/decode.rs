@@ -26,6 +26,7 @@ mod go_type;
 mod json;
 mod lenient;
 mod number;
+mod place;
 mod protobuf;
 mod scalar;
 mod strict;

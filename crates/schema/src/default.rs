@@ -156,7 +156,7 @@ pub fn declared(schema: &TypeSchema, value: &mut Value) {
 fn fill_declared(schema: View<'_>, value: &mut Value) {
     match value {
         Value::Object(members) => {
-            for Property { name, id, .. } in &schema.node().properties {
+            for Property { name, id, .. } in &schema.node().filled {
                 let property = schema.at(*id);
                 let Some(default) = &property.default else { continue };
                 let omitted = property.omit_empty

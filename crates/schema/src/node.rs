@@ -141,6 +141,8 @@ pub struct Node {
     /// Those of a custom resource's properties that have a default, so that an object is filled
     /// without looking at the others.
     pub defaulted: Vec<Property>,
+    /// The same of a built-in type, and its [always present](Self::always_present) properties.
+    pub filled: Box<[Property]>,
     /// `additionalProperties: {schema}`.
     pub additional: Option<NodeId>,
     /// `additionalProperties: true`: direct keys are not pruned.

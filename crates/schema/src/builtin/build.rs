@@ -38,7 +38,10 @@ pub(super) fn document() -> Document {
     for (at, definition) in DEFINITIONS.iter().enumerate() {
         let property =
             |field: &'static Field| Property::new(field.name, builder.field(field.facts));
-        let properties = definition.fields.iter().map(property).collect();
+        let properties: Vec<Property> = definition.fields.iter().map(property).collect();
+        let fields = definition.fields.iter().zip(&properties);
+        let filled = fields.filter(|(field, _)| is_filled(field.facts));
+        builder.document.nodes[at].filled = filled.map(|(_, property)| property.clone()).collect();
         builder.document.nodes[at].properties = properties;
     }
     let Builder { mut document, pending, .. } = builder;
@@ -157,6 +160,11 @@ fn well_known(ty: Type) -> Option<&'static str> {
         Type::MicroTime => "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime",
         _ => return None,
     })
+}
+
+/// Whether a field may be filled in where it is absent.
+fn is_filled(facts: &Facts) -> bool {
+    !facts.default.is_empty() || matches!(facts.presence, Presence::Always | Presence::Null)
 }
 
 /// Properties of the field, not of its type.

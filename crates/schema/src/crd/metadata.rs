@@ -14,7 +14,7 @@ pub(super) fn own_object_meta(document: &mut Document) -> Node {
     let schema = builtin::object_meta();
     document.borrow_from(&schema.document);
     let mut node = schema.view().node().clone();
-    for property in &mut node.properties {
+    for property in node.properties.iter_mut().chain(&mut node.filled) {
         property.id = property.id.borrowed();
     }
     node

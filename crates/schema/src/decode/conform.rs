@@ -1,4 +1,5 @@
 //! A tree of a built-in kind held to its schema.
+use super::place::At;
 use super::{DecodeError, go_type, number_at, scalar, settle_numbers};
 use crate::default::memory;
 use crate::node::{Node, Property, Scalar, Shape, TypeSchema, View};
@@ -32,7 +33,7 @@ pub(super) fn conform_written(
 ) -> Result<(), DecodeError> {
     let mut problems = Vec::new();
     let mut conformer = Conformer { text: Some(text), ..Conformer::new(kind, &mut problems) };
-    conformer.member(schema.view(), value)?;
+    conformer.member(&At::root(""), schema.view(), value)?;
     conformer.finish()
 }
 
@@ -49,7 +50,7 @@ pub fn conform_changed(
     problems: &mut Vec<String>,
 ) -> Result<(), DecodeError> {
     let mut conformer = Conformer { before: before.as_object(), ..Conformer::new(kind, problems) };
-    conformer.member(schema.view(), value)?;
+    conformer.member(&At::root(""), schema.view(), value)?;
     conformer.finish()
 }
 
@@ -93,18 +94,18 @@ pub fn conform_metadata(object: &mut Value, problems: &mut Vec<String>) -> Resul
     if metadata.is_null() {
         *metadata = Value::Object(Map::new());
     }
-    object_meta(metadata, "metadata".to_owned(), problems)
+    object_meta(metadata, "metadata", problems)
 }
 
 /// Holds the fields of `ObjectMeta` to it. `path`: where unknown ones are reported.
 pub(super) fn object_meta(
     metadata: &mut Value,
-    path: String,
+    path: &str,
     problems: &mut Vec<String>,
 ) -> Result<(), DecodeError> {
     let schema = crate::builtin::object_meta();
-    let mut conformer = Conformer { path, ..Conformer::new("ObjectMeta", problems) };
-    conformer.member(schema.view(), metadata)?;
+    let mut conformer = Conformer::new("ObjectMeta", problems);
+    conformer.member(&At::root(path), schema.view(), metadata)?;
     conformer.finish()
 }
 
@@ -127,7 +128,7 @@ fn embedded_metadata(
                     )));
                 } else if schema.embedded_resource && name == "metadata" {
                     let shown = member.clone();
-                    object_meta(member, path.clone(), problems).map_err(|error| {
+                    object_meta(member, path, problems).map_err(|error| {
                         DecodeError(format!("{path}: Invalid value: {shown}: {error}"))
                     })?;
                 } else if (member.is_object() || member.is_array())
@@ -180,10 +181,6 @@ const REFUSED_EMPTY: [(&str, &str); 7] = [
 
 pub(super) struct Conformer<'p> {
     problems: &'p mut Vec<String>,
-    /// Where unknown fields are reported: `spec.containers[0]`.
-    path: String,
-    /// The same path as Go's decoder has it, without indices and map keys: `spec.containers`.
-    fields: String,
     /// What the value was parsed from, if errors show numbers of it.
     text: Option<&'p [u8]>,
     /// The members of the root that conform as they are, until the root has taken them.
@@ -199,16 +196,7 @@ pub(super) struct Conformer<'p> {
 
 impl<'p> Conformer<'p> {
     fn new(kind: &'p str, problems: &'p mut Vec<String>) -> Self {
-        Self {
-            problems,
-            path: String::new(),
-            fields: String::new(),
-            text: None,
-            before: None,
-            owner: kind,
-            added: 0,
-            mismatched: None,
-        }
+        Self { problems, text: None, before: None, owner: kind, added: 0, mismatched: None }
     }
 
     /// The innermost Go struct.
@@ -222,18 +210,23 @@ impl<'p> Conformer<'p> {
     }
 
     /// Holds one value that is not null.
-    fn member(&mut self, schema: View<'p>, value: &mut Value) -> Result<(), DecodeError> {
+    fn member(
+        &mut self,
+        at: &At<'_>,
+        schema: View<'p>,
+        value: &mut Value,
+    ) -> Result<(), DecodeError> {
         match schema.scalar {
             Scalar::Plain => {}
-            Scalar::Int32 => return self.integer(schema, value, i32::try_from),
-            Scalar::Int64 => return self.integer(schema, value, Ok::<i64, ()>),
+            Scalar::Int32 => return self.integer(at, schema, value, i32::try_from),
+            Scalar::Int64 => return self.integer(at, schema, value, Ok::<i64, ()>),
             special => {
                 return match scalar::canonical(special, value) {
                     Ok(()) => Ok(()),
-                    Err(scalar::Fault::Type) => self.mismatch(schema, value),
-                    Err(scalar::Fault::Item(found)) => self.mismatch_of(&found, "uint8"),
+                    Err(scalar::Fault::Type) => self.mismatch(at, schema, value),
+                    Err(scalar::Fault::Item(found)) => self.mismatch_of(at, &found, "uint8"),
                     Err(scalar::Fault::NotAString(found)) => {
-                        Err(self.mismatch_error(&found, "string"))
+                        Err(self.mismatch_error(at, &found, "string"))
                     }
                     Err(scalar::Fault::Text(text)) if special == Scalar::Bytes => {
                         self.mismatched.get_or_insert(DecodeError(text));
@@ -244,31 +237,31 @@ impl<'p> Conformer<'p> {
             }
         }
         match schema.shape {
-            Shape::Any => self.any(schema, value),
+            Shape::Any => self.any(at, schema, value),
             Shape::String if value.is_string() => Ok(()),
             Shape::Boolean if value.is_boolean() => Ok(()),
             Shape::Number if value.is_number() => {
                 settle_numbers(value);
                 Ok(())
             }
-            Shape::Integer => self.integer(schema, value, Ok::<i64, ()>),
-            Shape::IntOrString => self.int_or_string(value),
-            Shape::Array => self.list(schema, value),
-            Shape::Object if !schema.properties.is_empty() => self.structure(schema, value),
-            Shape::Object if schema.additional.is_some() => self.map(schema, value),
+            Shape::Integer => self.integer(at, schema, value, Ok::<i64, ()>),
+            Shape::IntOrString => self.int_or_string(at, value),
+            Shape::Array => self.list(at, schema, value),
+            Shape::Object if !schema.properties.is_empty() => self.structure(at, schema, value),
+            Shape::Object if schema.additional.is_some() => self.map(at, schema, value),
             // A definition without fields is a struct without fields.
-            Shape::Object if schema.node().type_name.is_some() => self.structure(schema, value),
+            Shape::Object if schema.node().type_name.is_some() => self.structure(at, schema, value),
             Shape::Object if value.is_object() => {
                 settle_numbers(value);
                 Ok(())
             }
-            _ => self.mismatch(schema, value),
+            _ => self.mismatch(at, schema, value),
         }
     }
 
     /// Untyped, but for the schemas inside schemas, which stand where a boolean or a list may stand
     /// too.
-    fn any(&mut self, schema: View<'p>, value: &mut Value) -> Result<(), DecodeError> {
+    fn any(&mut self, at: &At<'_>, schema: View<'p>, value: &mut Value) -> Result<(), DecodeError> {
         let union = match go_type::short_name(schema.node()) {
             Some("JSONSchemaPropsOrArray") => (true, false),
             Some("JSONSchemaPropsOrBool") => (false, true),
@@ -281,9 +274,9 @@ impl<'p> Conformer<'p> {
         let Some(props) = crate::builtin::json_schema_props() else { return Ok(()) };
         let n_problems = self.problems.len();
         let result = match (value, union) {
-            (value @ Value::Object(_), _) => self.member(props, value),
+            (value @ Value::Object(_), _) => self.member(at, props, value),
             (Value::Array(schemas), (true, _)) => {
-                schemas.iter_mut().try_for_each(|inner| self.member(props, inner))
+                schemas.iter_mut().try_for_each(|inner| self.member(at, props, inner))
             }
             (Value::Bool(_), (_, true)) | (Value::Array(_), (false, false)) => Ok(()),
             // The unions decode themselves and say no more than this.
@@ -302,17 +295,18 @@ impl<'p> Conformer<'p> {
 
     fn integer<N, E>(
         &mut self,
+        at: &At<'_>,
         schema: View<'_>,
         value: &Value,
         fits: impl Fn(i64) -> Result<N, E>,
     ) -> Result<(), DecodeError> {
         match value {
             Value::Number(n) if n.as_i64().is_some_and(|n| fits(n).is_ok()) => Ok(()),
-            _ => self.mismatch(schema, value),
+            _ => self.mismatch(at, schema, value),
         }
     }
 
-    fn int_or_string(&self, value: &Value) -> Result<(), DecodeError> {
+    fn int_or_string(&self, at: &At<'_>, value: &Value) -> Result<(), DecodeError> {
         let fits = match value {
             Value::String(_) => true,
             Value::Number(n) => n.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
@@ -321,36 +315,33 @@ impl<'p> Conformer<'p> {
         if fits {
             return Ok(());
         }
-        Err(self.mismatch_error(&self.found(value, true), "int32"))
+        Err(self.mismatch_error(at, &self.found(at, value, true), "int32"))
     }
 
-    fn list(&mut self, schema: View<'p>, value: &mut Value) -> Result<(), DecodeError> {
-        let Value::Array(items) = value else { return self.mismatch(schema, value) };
+    fn list(
+        &mut self,
+        at: &At<'_>,
+        schema: View<'p>,
+        value: &mut Value,
+    ) -> Result<(), DecodeError> {
+        let Value::Array(items) = value else { return self.mismatch(at, schema, value) };
         let Some(item_schema) = schema.items() else { return Ok(()) };
-        let (path, fields) = (self.path.len(), self.fields.len());
         for (i, item) in items.iter_mut().enumerate() {
-            self.path.push('[');
-            self.path.push_str(itoa::Buffer::new().format(i));
-            self.path.push(']');
             if item.is_null() {
                 *item = zero(item_schema);
                 self.add(item)?;
             } else {
-                self.member(item_schema, item)?;
+                self.member(&at.index(i), item_schema, item)?;
             }
-            self.path.truncate(path);
-            self.fields.truncate(fields);
         }
         Ok(())
     }
 
-    fn map(&mut self, schema: View<'p>, value: &mut Value) -> Result<(), DecodeError> {
-        let Value::Object(members) = value else { return self.mismatch(schema, value) };
+    fn map(&mut self, at: &At<'_>, schema: View<'p>, value: &mut Value) -> Result<(), DecodeError> {
+        let Value::Object(members) = value else { return self.mismatch(at, schema, value) };
         let Some(values) = schema.additional.map(|id| schema.at(id)) else { return Ok(()) };
         let has_amounts = values.scalar == Scalar::Quantity && !EXACT.contains(&self.owner());
-        let (path, fields) = (self.path.len(), self.fields.len());
         for (name, member) in members.iter_mut() {
-            self.enter(path, name);
             if member.is_null() {
                 *member = match values.scalar {
                     // Kubernetes stores objects in protobuf, where no bytes are empty bytes.
@@ -359,37 +350,38 @@ impl<'p> Conformer<'p> {
                 };
                 self.add(member)?;
             } else {
-                self.member(values, member)?;
+                self.member(&at.key(name), values, member)?;
             }
             if has_amounts {
                 scalar::round_amount(member);
             }
-            self.path.truncate(path);
-            self.fields.truncate(fields);
         }
         Ok(())
     }
 
-    fn structure(&mut self, schema: View<'p>, value: &mut Value) -> Result<(), DecodeError> {
-        let Value::Object(members) = value else { return self.mismatch(schema, value) };
+    fn structure(
+        &mut self,
+        at: &At<'_>,
+        schema: View<'p>,
+        value: &mut Value,
+    ) -> Result<(), DecodeError> {
+        let Value::Object(members) = value else { return self.mismatch(at, schema, value) };
         let before = self.before.take();
         let owner = self.owner;
         match schema.node().type_name.as_deref() {
             // The root is named as the caller says.
-            Some(name) if !self.fields.is_empty() || owner.is_empty() => self.owner = name,
+            Some(name) if at.is_in_field || owner.is_empty() => self.owner = name,
             _ => {}
         }
-        let (path, fields) = (self.path.len(), self.fields.len());
         let mut gone = Vec::new();
         for (name, member) in members.iter_mut() {
             if before.is_some_and(|before| before.get(name) == Some(&*member)) {
                 continue;
             }
             let Some(property) = schema.property(name) else {
-                self.enter(path, name);
-                let Self { path: full, problems, .. } = &mut *self;
-                super::note(problems, || format!("unknown field {}", quote(full)));
-                self.path.truncate(path);
+                super::note(self.problems, || {
+                    format!("unknown field {}", quote(&at.field(name).path()))
+                });
                 gone.push(name.clone());
                 continue;
             };
@@ -397,20 +389,13 @@ impl<'p> Conformer<'p> {
                 gone.push(name.clone());
                 continue;
             }
-            self.enter(path, name);
-            if fields > 0 {
-                self.fields.push('.');
-            }
-            self.fields.push_str(name);
-            self.member(property, member)?;
-            self.path.truncate(path);
-            self.fields.truncate(fields);
+            self.member(&at.field(name), property, member)?;
             // An empty list of managers resets the ownership; `apply::update` takes it
             // out.
-            let asks = name == "managedFields" && self.path == "metadata";
+            let asks = || name == "managedFields" && at.path() == "metadata";
             if member.is_null()
                 || property.omit_empty
-                    && !asks
+                    && !asks()
                     && is_zero(property.node(), member)
                     && !(is_empty(member) && REFUSED_EMPTY.contains(&(self.owner(), name.as_str())))
             {
@@ -445,34 +430,32 @@ impl<'p> Conformer<'p> {
         )))
     }
 
-    fn enter(&mut self, base: usize, name: &str) {
-        if base > 0 {
-            self.path.push('.');
-        }
-        self.path.push_str(name);
-    }
-
     /// Notes a value of the wrong type, in Go's words.
-    fn mismatch(&mut self, schema: View<'_>, value: &Value) -> Result<(), DecodeError> {
+    fn mismatch(
+        &mut self,
+        at: &At<'_>,
+        schema: View<'_>,
+        value: &Value,
+    ) -> Result<(), DecodeError> {
         if self.mismatched.is_some() {
             return Ok(());
         }
         let numeric = matches!(schema.scalar, Scalar::Int32 | Scalar::Int64)
             || schema.shape == Shape::Integer;
-        let ty = go_type::of_field(schema, self.owner(), &self.fields);
-        self.mismatch_of(&self.found(value, numeric), &ty)
+        let ty = go_type::of_field(schema, self.owner(), &at.fields());
+        self.mismatch_of(at, &self.found(at, value, numeric), &ty)
     }
 
     /// Notes that something was found where a type of Go is wanted.
-    fn mismatch_of(&mut self, found: &str, ty: &str) -> Result<(), DecodeError> {
+    fn mismatch_of(&mut self, at: &At<'_>, found: &str, ty: &str) -> Result<(), DecodeError> {
         if self.mismatched.is_none() {
-            self.mismatched = Some(self.mismatch_error(found, ty));
+            self.mismatched = Some(self.mismatch_error(at, found, ty));
         }
         Ok(())
     }
 
-    fn mismatch_error(&self, found: &str, ty: &str) -> DecodeError {
-        let (owner, fields) = (self.owner(), &self.fields);
+    fn mismatch_error(&self, at: &At<'_>, found: &str, ty: &str) -> DecodeError {
+        let (owner, fields) = (self.owner(), at.fields());
         DecodeError(if fields.is_empty() {
             format!("json: cannot unmarshal {found} into Go value of type {ty}")
         } else {
@@ -483,11 +466,11 @@ impl<'p> Conformer<'p> {
     }
 
     /// The JSON type that was found here. A number that is no integer is shown.
-    fn found(&self, value: &Value, integer_wanted: bool) -> String {
+    fn found(&self, at: &At<'_>, value: &Value, integer_wanted: bool) -> String {
         let written = self
             .text
             .filter(|_| integer_wanted && value.is_number())
-            .and_then(|text| number_at(text, &self.path));
+            .and_then(|text| number_at(text, &at.path()));
         match written {
             Some(number) => format!("number {number}"),
             None => go_type::found(value, integer_wanted),
@@ -499,7 +482,7 @@ impl<'p> Conformer<'p> {
 /// memory they take, by estimate.
 fn add_always_present(schema: View<'_>, members: &mut Map<String, Value>) -> usize {
     let mut bytes = 0;
-    for Property { name, id, .. } in &schema.node().properties {
+    for Property { name, id, .. } in &schema.node().filled {
         let property = schema.at(*id);
         if property.always_present && !members.contains_key(name.as_ref()) {
             let value = zero(property);

@@ -1,10 +1,12 @@
 //! JSON with an eye on members that are given twice.
 use super::budget::Budget;
+use super::place::At;
 use super::{DecodeError, Decoded, JSON_DEPTH_MAX, number, syntax};
 use serde::Deserialize;
 use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
+use serde_json::map::Entry;
 use serde_json::{Map, Value};
 use setpoint_object::field::quote;
 use std::fmt;
@@ -45,7 +47,7 @@ fn read_with(body: &[u8], initial: Notes) -> Result<(Decoded, Budget), DecodeErr
     };
     let mut notes = initial.clone();
     let mut deserializer = serde_json::Deserializer::from_str(&text);
-    let parsed = Tree(&mut notes)
+    let parsed = Tree { notes: &mut notes, at: &At::root("") }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value));
     match parsed {
@@ -82,10 +84,9 @@ pub fn json_object_fault(text: &[u8]) -> Option<String> {
     }
 }
 
-/// Where the parser stands, what it has noticed and how much it has made.
+/// What the parser has noticed and how much it has made.
 #[derive(Clone, Default)]
 struct Notes {
-    path: String,
     problems: Vec<String>,
     budget: Budget,
     /// Whether integral floats stay floats.
@@ -95,27 +96,34 @@ struct Notes {
 }
 
 impl Notes {
-    /// Notes a problem of the member that the path points to.
-    fn note(&mut self, what: &str) {
-        let Self { path, problems, .. } = self;
-        super::note(problems, || format!("{what} field {}", quote(path)));
+    /// Notes a problem of the member at a place.
+    fn note(&mut self, what: &str, at: &At<'_>) {
+        super::note(&mut self.problems, || format!("{what} field {}", quote(&at.path())));
     }
-    /// Whether `key` is no member of what the path up to `base` points to.
-    fn is_unknown(&self, base: usize, key: &str) -> bool {
-        self.element_members.is_some_and(|members| {
-            let is_element = base > 0 && self.path.find(']') == Some(base - 1);
-            is_element && !members.contains(&key)
-        })
+    /// Notes the same before the problems after the first `n_before`.
+    fn note_before(&mut self, n_before: usize, what: &str, at: &At<'_>) {
+        let later = self.problems.split_off(n_before);
+        self.note(what, at);
+        for problem in later {
+            super::note(&mut self.problems, || problem);
+        }
+    }
+    /// Whether `key` is no member of what is at a place.
+    fn is_unknown(&self, at: &At<'_>, key: &str) -> bool {
+        self.element_members.is_some_and(|members| at.is_top_element() && !members.contains(&key))
     }
 }
 
 /// Deserializes one value.
-struct Tree<'a>(&'a mut Notes);
+struct Tree<'a> {
+    notes: &'a mut Notes,
+    at: &'a At<'a>,
+}
 
 impl<'de> DeserializeSeed<'de> for Tree<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        self.0.budget.value(0).map_err(D::Error::custom)?;
+        self.notes.budget.value(0).map_err(D::Error::custom)?;
         deserializer.deserialize_any(self)
     }
 }
@@ -139,52 +147,47 @@ impl<'de> Visitor<'de> for Tree<'_> {
     }
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
         // `-0` is an integer, and serde_json reads it as a float.
-        let float = self.0.floats && value != 0.0;
+        let float = self.notes.floats && value != 0.0;
         Ok(if float { Some(Value::from(value)) } else { number::float(value) }
             .unwrap_or(Value::Null))
     }
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
-        self.0.budget.value(value.len()).map_err(E::custom)?;
+        self.notes.budget.value(value.len()).map_err(E::custom)?;
         Ok(Value::String(value.to_owned()))
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let base = self.0.path.len();
+        let Self { notes, at } = self;
         let mut items = Vec::new();
-        loop {
-            self.0.path.push('[');
-            self.0.path.push_str(itoa::Buffer::new().format(items.len()));
-            self.0.path.push(']');
-            let item = seq.next_element_seed(Tree(self.0))?;
-            self.0.path.truncate(base);
-            match item {
-                Some(item) => items.push(item),
-                None => return Ok(Value::Array(items)),
-            }
+        while let Some(item) = seq.next_element_seed(Tree { notes, at: &at.index(items.len()) })? {
+            items.push(item);
         }
+        Ok(Value::Array(items))
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let base = self.0.path.len();
+        let Self { notes, at } = self;
         let mut members = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            if base > 0 {
-                self.0.path.push('.');
-            }
-            self.0.path.push_str(&key);
-            let is_unknown = self.0.is_unknown(base, &key);
+            let is_unknown = notes.is_unknown(at, &key);
             if is_unknown {
-                self.0.note("unknown");
-            } else if members.contains_key(&key) {
-                self.0.note("duplicate");
+                notes.note("unknown", &at.key(&key));
             }
-            self.0.budget.member(members.len(), key.len()).map_err(A::Error::custom)?;
-            let n_problems = self.0.problems.len();
-            let value = map.next_value_seed(Tree(self.0))?;
+            notes.budget.member(members.len(), key.len()).map_err(A::Error::custom)?;
+            let n_problems = notes.problems.len();
+            let value = map.next_value_seed(Tree { notes, at: &at.key(&key) })?;
             if is_unknown {
                 // Go does not look into it.
-                self.0.problems.truncate(n_problems);
+                notes.problems.truncate(n_problems);
             }
-            self.0.path.truncate(base);
-            members.insert(key, value);
+            match members.entry(key) {
+                Entry::Vacant(place) => _ = place.insert(value),
+                Entry::Occupied(mut earlier) => {
+                    if !is_unknown {
+                        let at = at.key(earlier.key());
+                        notes.note_before(n_problems, "duplicate", &at);
+                    }
+                    earlier.insert(value);
+                }
+            }
         }
         Ok(Value::Object(members))
     }

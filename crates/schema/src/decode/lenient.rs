@@ -69,7 +69,7 @@ fn metadata(resource: &mut Map<String, Value>) {
     };
     for (name, value) in std::mem::take(fields) {
         let mut one = Value::Object(Map::from_iter([(name, value)]));
-        if object_meta(&mut one, String::new(), &mut Vec::new()).is_ok()
+        if object_meta(&mut one, "", &mut Vec::new()).is_ok()
             && let Value::Object(one) = one
         {
             fields.extend(one);

@@ -77,8 +77,12 @@ fn structure(
     fields: &[(&'static str, NodeId)],
     required: &[&'static str],
 ) -> NodeId {
+    let properties: Vec<_> = fields.iter().map(|(name, id)| Property::new(*name, *id)).collect();
+    let is_filled = |property: &&Property| document.nodes[property.id.0 as usize].always_present;
+    let filled = properties.iter().filter(is_filled).cloned().collect();
     document.push(Node {
-        properties: fields.iter().map(|(name, id)| Property::new(*name, *id)).collect(),
+        properties,
+        filled,
         required: required.iter().map(|name| (*name).into()).collect(),
         type_name: Some(name.into()),
         ..Node::default()
