@@ -139,17 +139,34 @@ pub fn push_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
     out.push(b'"');
 }
+/// Whether a string is written as it is, without escapes.
+///
+/// ```
+/// use setpoint_object::encode::is_verbatim;
+///
+/// assert!(is_verbatim("app.kubernetes.io/name"));
+/// assert!(!is_verbatim("a < b"));
+/// ```
+pub fn is_verbatim(text: &str) -> bool {
+    !has_special(text.as_bytes())
+}
 /// Whether some byte may need an escape.
 fn has_special(text: &[u8]) -> bool {
-    // All bytes of a chunk are looked at, so that the compiler can look at them at once. Most texts
-    // are shorter than one.
-    let (chunks, rest) = text.as_chunks::<CHUNK_BYTES>();
-    let is_in = |chunk: &[u8; CHUNK_BYTES]| {
-        chunk.iter().fold(false, |found, byte| found | is_special(*byte))
-    };
-    chunks.iter().any(is_in) || rest.iter().any(|byte| IS_SPECIAL[usize::from(*byte)])
+    // All bytes of a chunk are looked at, so that the compiler can look at them at once. The last
+    // chunk overlaps the one before it, because one by one its bytes would take longer.
+    const LONG: usize = 16;
+    const SHORT: usize = 8;
+    if let Some(last) = text.last_chunk::<LONG>() {
+        text.as_chunks::<LONG>().0.iter().any(is_any_special) || is_any_special(last)
+    } else if let (Some(first), Some(last)) = (text.first_chunk::<SHORT>(), text.last_chunk()) {
+        is_any_special(first) || is_any_special::<SHORT>(last)
+    } else {
+        text.iter().any(|byte| IS_SPECIAL[usize::from(*byte)])
+    }
 }
-const CHUNK_BYTES: usize = 32;
+fn is_any_special<const N: usize>(chunk: &[u8; N]) -> bool {
+    chunk.iter().fold(false, |found, byte| found | is_special(*byte))
+}
 /// [`is_special`] of each byte.
 static IS_SPECIAL: [bool; 256] = {
     let mut table = [false; 256];
@@ -239,9 +256,9 @@ impl Formatter for GoStrings {
 
 /// Inserts `metadata.resourceVersion` into a stored encoding without building a tree.
 ///
-/// The member is inserted at its place in the order of the encoding. An
-/// existing resourceVersion is replaced. An object without `metadata` gets one. Bytes that are not
-/// an object, or whose `metadata` is not an object, are returned unchanged.
+/// The member is inserted at its place in the order of the encoding. An existing resourceVersion is
+/// replaced, in declared order if it is at its place. An object without `metadata` gets one. Bytes
+/// that are not an object, or whose `metadata` is not an object, are returned unchanged.
 pub fn with_resource_version(stored: &[u8], revision: u64) -> Bytes {
     let mut out = Vec::with_capacity(stored.len() + RESOURCE_VERSION_BYTES);
     push_with_resource_version(&mut out, stored, revision);
@@ -534,7 +551,12 @@ fn seek<'p>(
             return Ok(None);
         }
         if before.is_none() && order.is_after(key.raw, name) {
-            before = Some(key.at - 1);
+            let at = key.at - 1;
+            if order == Order::Declared && name == "resourceVersion" {
+                // What follows may be long, and it is not there.
+                return Ok(Some(Place::Missing { at, path, comma: Comma::After }));
+            }
+            before = Some(at);
         }
         n_members += 1;
         cursor.skip()?;

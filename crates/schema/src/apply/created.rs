@@ -8,9 +8,10 @@ use super::element::path_element;
 use super::path::PathElement;
 use super::scope::{UNTRACKED, UNTRACKED_METADATA};
 use super::types::{Form, Relation, Type};
-use super::value::equal;
-use super::wire::{push_step, text};
+use super::value::{compare, equal};
+use super::wire::{push_field, push_key, push_step, text};
 use serde_json::{Map, Value};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 /// The beginning of a node that has others below it and is in the set itself.
@@ -34,13 +35,17 @@ pub(super) fn push_fields(
     let mut fields = Fields { out, is_sorted };
     fields.map(|fields| {
         for (name, new) in members.iter().filter(|(name, _)| !reset.contains(&***name)) {
-            let (ty, zero) = (ty.member_type(name), zero.get(name));
+            let zero = zero.get(name);
             match &**name {
-                "metadata" => fields.node(&PathElement::field("metadata"), |fields| {
-                    let is_tracked = |name: &str| !UNTRACKED_METADATA.contains(&name);
-                    let Value::Object(members) = new else { return false };
-                    fields.map(|fields| fields.members(ty, zero, members, is_tracked))
-                }),
+                "metadata" => fields.node(
+                    |out| push_field(out, "metadata"),
+                    |fields| {
+                        let is_tracked = |name: &str| !UNTRACKED_METADATA.contains(&name);
+                        let Value::Object(members) = new else { return false };
+                        let ty = ty.member_type("metadata");
+                        fields.map(|fields| fields.members(ty, zero, members, is_tracked))
+                    },
+                ),
                 name if UNTRACKED.contains(&name) => {}
                 name => fields.member(ty, name, zero, new),
             }
@@ -69,12 +74,16 @@ impl Fields<'_> {
     }
 
     /// Writes a node, if `write` writes what is at its step: a set, or `{}` for a leaf.
-    fn node(&mut self, step: &PathElement<'_>, write: impl FnOnce(&mut Self) -> bool) {
+    fn node(
+        &mut self,
+        push_step: impl FnOnce(&mut Vec<u8>),
+        write: impl FnOnce(&mut Self) -> bool,
+    ) {
         let start = self.out.len();
         if self.out.last() != Some(&b'{') {
             self.out.push(b',');
         }
-        push_step(self.out, step);
+        push_step(self.out);
         self.out.push(b':');
         if !write(self) {
             self.out.truncate(start);
@@ -86,12 +95,19 @@ impl Fields<'_> {
         true
     }
 
-    /// Writes a member that is not as it was without values.
+    /// Writes a member that is not as it was without values. `ty`: of what it is a member.
     fn member(&mut self, ty: Type<'_>, name: &str, zero: Option<&Value>, new: &Value) {
-        self.node(&PathElement::field(name), |fields| match zero {
-            Some(zero) => fields.changed(ty, zero, new),
-            None => fields.all(ty, new),
-        });
+        self.node(
+            |out| push_field(out, name),
+            |fields| match (zero, new) {
+                // Whatever its type, nothing is below it. Most members are like this.
+                (None, Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
+                    fields.leaf()
+                }
+                (None, new) => fields.all(ty.member_type(name), new),
+                (Some(zero), new) => fields.changed(ty.member_type(name), zero, new),
+            },
+        );
     }
 
     fn members(
@@ -102,7 +118,7 @@ impl Fields<'_> {
         is_tracked: impl Fn(&str) -> bool,
     ) {
         for (name, new) in members.iter().filter(|(name, _)| is_tracked(name)) {
-            self.member(ty.member_type(name), name, zero.and_then(|zero| zero.get(name)), new);
+            self.member(ty, name, zero.and_then(|zero| zero.get(name)), new);
         }
     }
 
@@ -155,22 +171,51 @@ impl Fields<'_> {
 
     /// Writes new items. One that occurs several times is one atomic value.
     fn items(&mut self, ty: Type<'_>, items: &[Value]) {
-        let element = |item| Some((path_element(ty, item).ok()?, item));
-        let mut elements: Vec<(PathElement<'_>, &Value)> =
-            items.iter().filter_map(element).collect();
-        if !elements.is_sorted_by(|(a, _), (b, _)| a < b) {
-            elements.sort_by(|(a, _), (b, _)| a.cmp(b));
+        if let Relation::Keys([name]) = ty.relation()
+            && !self.is_sorted
+            && let Some(mut elements) = with_key(items, name)
+        {
+            for group in grouped(&mut elements, |a, b| compare(a, b)) {
+                self.group(ty, group, |out, key| push_key(out, [(&**name, *key)].into_iter()));
+            }
+            return;
         }
-        let mut groups: Vec<_> = elements.chunk_by(|(a, _), (b, _)| a == b).collect();
+        let element = |item| Some((path_element(ty, item).ok()?, item));
+        let mut elements = Vec::with_capacity(items.len());
+        elements.extend(items.iter().filter_map(element));
+        let mut groups: Vec<_> = grouped(&mut elements, PathElement::cmp).collect();
         if self.is_sorted {
             groups.sort_by_cached_key(|group| group.first().map(|(element, _)| text(element)));
         }
         for group in groups {
-            match group {
-                [(element, item)] => self.node(element, |fields| fields.all(ty.items(), item)),
-                [(element, _), ..] => self.node(element, Self::leaf),
-                [] => {}
-            }
+            self.group(ty, group, push_step);
         }
     }
+
+    /// Writes an element, which is there once or several times.
+    fn group<E>(&mut self, ty: Type<'_>, group: &[(E, &Value)], push: impl Fn(&mut Vec<u8>, &E)) {
+        match group {
+            [(element, item)] => {
+                self.node(|out| push(out, element), |fields| fields.all(ty.items(), item));
+            }
+            [(element, _), ..] => self.node(|out| push(out, element), Self::leaf),
+            [] => {}
+        }
+    }
+}
+
+/// Items with the values of their only key; `None`: one has none, or is none.
+fn with_key<'v>(items: &'v [Value], name: &str) -> Option<Vec<(&'v Value, &'v Value)>> {
+    items.iter().map(|item| Some((item.as_object()?.get(name)?, item))).collect()
+}
+
+/// The same elements, in order.
+fn grouped<'e, 'v, E>(
+    elements: &'e mut [(E, &'v Value)],
+    order: impl Fn(&E, &E) -> Ordering + Copy + 'e,
+) -> impl Iterator<Item = &'e [(E, &'v Value)]> {
+    if !elements.is_sorted_by(|(a, _), (b, _)| order(a, b).is_lt()) {
+        elements.sort_by(|(a, _), (b, _)| order(a, b));
+    }
+    elements.chunk_by(move |(a, _), (b, _)| order(a, b).is_eq())
 }

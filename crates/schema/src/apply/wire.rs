@@ -230,42 +230,58 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 /// Writes a step as a JSON text.
 pub(super) fn push_step(out: &mut Vec<u8>, element: &PathElement<'_>) {
     match element {
-        PathElement::Field(name) => {
-            out.extend_from_slice(b"\"f:");
-            let at = out.len();
-            push_text(out, name);
-            // The second quote.
-            out.remove(at);
-        }
-        PathElement::Key(key) if key.iter().all(|(name, value)| is_simple(name, value)) => {
-            // JSON within JSON.
-            out.extend_from_slice(b"\"k:{");
-            for (at, (name, value)) in key.iter().enumerate() {
-                let comma: &[u8] = if at > 0 { b",\\\"" } else { b"\\\"" };
-                out.extend_from_slice(comma);
-                out.extend_from_slice(name.as_bytes());
-                out.extend_from_slice(b"\\\":");
-                match &**value {
-                    Value::String(text) => {
-                        out.extend_from_slice(b"\\\"");
-                        out.extend_from_slice(text.as_bytes());
-                        out.extend_from_slice(b"\\\"");
-                    }
-                    other => encode::push(out, other),
-                }
-            }
-            out.extend_from_slice(b"}\"");
+        PathElement::Field(name) => push_field(out, name),
+        PathElement::Key(key) => {
+            push_key(out, key.iter().map(|(name, value)| (&**name, &**value)));
         }
         other => push_text(out, &text(other)),
     }
 }
 
+/// [`push_step`] of a field.
+pub(super) fn push_field(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(b"\"f:");
+    if encode::is_verbatim(name) {
+        out.extend_from_slice(name.as_bytes());
+        out.push(b'"');
+        return;
+    }
+    let at = out.len();
+    push_text(out, name);
+    // The second quote.
+    out.remove(at);
+}
+
+/// [`push_step`] of an element with these members of its key, in their order.
+pub(super) fn push_key<'k>(
+    out: &mut Vec<u8>,
+    key: impl Iterator<Item = (&'k str, &'k Value)> + Clone,
+) {
+    if !key.clone().all(|(name, value)| is_simple(name, value)) {
+        return push_text(out, &key_text(key));
+    }
+    // JSON within JSON.
+    out.extend_from_slice(b"\"k:{");
+    for (at, (name, value)) in key.enumerate() {
+        let comma: &[u8] = if at > 0 { b",\\\"" } else { b"\\\"" };
+        out.extend_from_slice(comma);
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"\\\":");
+        match value {
+            Value::String(text) => {
+                out.extend_from_slice(b"\\\"");
+                out.extend_from_slice(text.as_bytes());
+                out.extend_from_slice(b"\\\"");
+            }
+            other => encode::push(out, other),
+        }
+    }
+    out.extend_from_slice(b"}\"");
+}
+
 /// Whether a key's member needs no escapes but those of its quotes.
 fn is_simple(name: &str, value: &Value) -> bool {
-    let is_plain = |text: &str| {
-        let is_special = |byte: u8| matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&');
-        text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && !is_special(byte))
-    };
+    let is_plain = |text: &str| encode::is_verbatim(text) && text.is_ascii();
     is_plain(name)
         && match value {
             Value::String(text) => is_plain(text),
@@ -283,19 +299,7 @@ pub(super) fn text(element: &PathElement<'_>) -> String {
             text.push_str(name);
             text
         }
-        PathElement::Key(key) => {
-            let mut text = "k:{".to_owned();
-            for (at, (name, value)) in key.iter().enumerate() {
-                if at > 0 {
-                    text.push(',');
-                }
-                push_string(&mut text, name);
-                text.push(':');
-                push(&mut text, value);
-            }
-            text.push('}');
-            text
-        }
+        PathElement::Key(key) => key_text(key.iter().map(|(name, value)| (&**name, &**value))),
         PathElement::Value(value) => {
             let mut text = "v:".to_owned();
             push(&mut text, value);
@@ -303,6 +307,20 @@ pub(super) fn text(element: &PathElement<'_>) -> String {
         }
         PathElement::Index(at) => format!("i:{at}"),
     }
+}
+
+fn key_text<'k>(key: impl Iterator<Item = (&'k str, &'k Value)>) -> String {
+    let mut text = "k:{".to_owned();
+    for (at, (name, value)) in key.enumerate() {
+        if at > 0 {
+            text.push(',');
+        }
+        push_string(&mut text, name);
+        text.push(':');
+        push(&mut text, value);
+    }
+    text.push('}');
+    text
 }
 
 /// Appends JSON.
