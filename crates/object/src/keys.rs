@@ -83,12 +83,12 @@ pub fn built_in_prefix(group: &str, resource: &str) -> String {
         return custom_prefix(group, resource);
     }
     let found = PLACES.iter().find(|(g, r, _)| (*g, *r) == (group, resource));
-    format!("{ROOT}{}/", found.map_or(resource, |(_, _, place)| place))
+    [ROOT, found.map_or(resource, |(_, _, place)| place), "/"].concat()
 }
 
 /// The prefix of a custom resource: `/registry/example.com/widgets/`.
 pub fn custom_prefix(group: &str, resource: &str) -> String {
-    format!("{ROOT}{group}/{resource}/")
+    [ROOT, group, "/", resource, "/"].concat()
 }
 
 /// The prefix of a namespace's objects; of all objects if `namespace` is empty or the resource is
@@ -97,7 +97,7 @@ pub fn collection(prefix: &str, scope: Scope, namespace: &str) -> Bytes {
     match namespace {
         "" => prefix.to_owned().into(),
         _ if !scope.is_namespaced() => prefix.to_owned().into(),
-        namespace => format!("{prefix}{namespace}/").into(),
+        namespace => [prefix, namespace, "/"].concat().into(),
     }
 }
 

@@ -275,7 +275,7 @@ fn canonical(nanos: i128, family: Family) -> String {
             }
             (mantissa, suffix) = (mantissa / 1024, next);
         }
-        return format!("{mantissa}{suffix}");
+        return suffixed(mantissa, suffix);
     }
     let (mut mantissa, mut power) = (nanos, -9);
     // There is no decimal suffix above `E`. The reference writes none then, which is another value.
@@ -287,7 +287,11 @@ fn canonical(nanos: i128, family: Family) -> String {
         return if power == 0 { mantissa.to_string() } else { format!("{mantissa}e{power}") };
     }
     let suffix = DECIMAL.iter().find(|(p, _)| *p == power).map_or("", |(_, suffix)| suffix);
-    format!("{mantissa}{suffix}")
+    suffixed(mantissa, suffix)
+}
+
+fn suffixed(mantissa: i128, suffix: &str) -> String {
+    [itoa::Buffer::new().format(mantissa), suffix].concat()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use setpoint_object::field;
 use setpoint_object::quantity::Quantity;
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 
 static MISSING: Value = Value::Null;
 
@@ -24,6 +25,8 @@ static MISSING: Value = Value::Null;
 pub(super) struct At<'v, 'p> {
     /// The value; `null` if it is missing.
     pub(super) value: &'v Value,
+    /// The names of its members.
+    names: Names,
     /// The root of the stored object; `null` for a new object.
     old: &'v Value,
     up: Option<&'p At<'v, 'p>>,
@@ -76,8 +79,50 @@ fn collect(
 ) -> field::Errors {
     let errors = RefCell::new(Report::new(features));
     let old = old.unwrap_or(&MISSING);
-    rules(&At { value, old, up: None, step: Step::Root(path), errors: &errors });
+    let names = Names::of(value);
+    rules(&At { value, names, old, up: None, step: Step::Root(path), errors: &errors });
     errors.into_inner().into_errors()
+}
+
+/// A bit for each name of an object's members, so that most that are missing need no search: rules
+/// ask for many members that an object seldom has.
+#[derive(Clone, Copy)]
+struct Names(u64);
+
+impl Names {
+    /// Fewer members are searched as fast, and among more most bits are set.
+    const MEMBERS: RangeInclusive<usize> = 4..=32;
+
+    fn of(value: &Value) -> Self {
+        let Value::Object(members) = value else { return Self(0) };
+        if !Self::MEMBERS.contains(&members.len()) {
+            return Self(u64::MAX);
+        }
+        Self(members.keys().fold(0, |names, name| names | Self::bit(name)))
+    }
+
+    fn bit(name: &str) -> u64 {
+        let (first, last) = match name.as_bytes() {
+            [] => (0, 0),
+            [first, .., last] => (*first, *last),
+            [only] => (*only, *only),
+        };
+        let hash = usize::from(first) * 3 + usize::from(last) * 13 + name.len();
+        1 << (hash % 64)
+    }
+
+    /// Whether a member may be there.
+    fn may_have(self, name: &str) -> bool {
+        self.0 & Self::bit(name) != 0
+    }
+}
+
+/// The first name of a path, and where the others begin.
+fn first_name(path: &str) -> (&str, Option<usize>) {
+    match path.bytes().position(|byte| byte == b'.') {
+        Some(dot) => (&path[..dot], Some(dot + 1)),
+        None => (path, None),
+    }
 }
 
 /// The member at a path of names, separated by dots; `null` if it is missing.
@@ -86,11 +131,10 @@ fn find<'v>(value: &'v Value, path: &str) -> &'v Value {
     // Rules ask for many members, most of which are missing: names below one that is missing are
     // not looked at.
     while let Value::Object(members) = found {
-        let dot = path.bytes().position(|byte| byte == b'.');
-        let name = dot.map_or(path, |dot| &path[..dot]);
+        let (name, rest) = first_name(path);
         let Some(member) = members.get(name) else { return &MISSING };
-        let Some(dot) = dot else { return member };
-        (found, path) = (member, &path[dot + 1..]);
+        let Some(rest) = rest else { return member };
+        (found, path) = (member, &path[rest..]);
     }
     &MISSING
 }
@@ -128,11 +172,19 @@ fn find_one<'v>(value: &'v Value, name: &str) -> &'v Value {
 // Walking.
 impl<'v, 'p> At<'v, 'p> {
     fn down<'q>(&'q self, value: &'v Value, step: Step<'q>) -> At<'v, 'q> {
-        At { value, old: self.old, up: Some(self), step, errors: self.errors }
+        let names = Names::of(value);
+        At { value, names, old: self.old, up: Some(self), step, errors: self.errors }
+    }
+    /// The value of a member, or of a member of members, separated by dots.
+    fn find(&self, path: &str) -> &'v Value {
+        match self.names.may_have(first_name(path).0) {
+            true => find(self.value, path),
+            false => &MISSING,
+        }
     }
     /// A member, or a member of members, separated by dots.
     pub(super) fn get<'q>(&'q self, name: &'q str) -> At<'v, 'q> {
-        self.down(find(self.value, name), Step::Member(name))
+        self.down(self.find(name), Step::Member(name))
     }
     /// The member if it is there and not null.
     pub(super) fn given<'q>(&'q self, name: &'q str) -> Option<At<'v, 'q>> {
@@ -140,7 +192,7 @@ impl<'v, 'p> At<'v, 'p> {
     }
     /// The items of a list that is a member.
     pub(super) fn each<'q>(&'q self, name: &'q str) -> impl Iterator<Item = At<'v, 'q>> {
-        let items = find(self.value, name).as_array().map_or(&[][..], Vec::as_slice);
+        let items = self.find(name).as_array().map_or(&[][..], Vec::as_slice);
         items.iter().enumerate().map(move |(i, item)| self.down(item, Step::Item(name, i)))
     }
     /// The items of this list.
@@ -153,7 +205,7 @@ impl<'v, 'p> At<'v, 'p> {
         &'q self,
         name: &'q str,
     ) -> impl Iterator<Item = (&'v str, At<'v, 'q>)> {
-        let map = find(self.value, name).as_object();
+        let map = self.find(name).as_object();
         map.into_iter().flatten().map(move |(key, value)| {
             let key: &'v str = key;
             (key, self.down(value, Step::Entry(name, key)))
@@ -161,7 +213,7 @@ impl<'v, 'p> At<'v, 'p> {
     }
     /// An entry of a map that is a member.
     pub(super) fn entry<'q>(&'q self, name: &'q str, key: &'q str) -> At<'v, 'q> {
-        let value = find(self.value, name).get(key).unwrap_or(&MISSING);
+        let value = self.find(name).get(key).unwrap_or(&MISSING);
         self.down(value, Step::Entry(name, key))
     }
     /// The entries of this map, with their keys.
@@ -190,7 +242,7 @@ impl<'v, 'p> At<'v, 'p> {
     }
     /// The same place with another value.
     pub(super) fn with(self, value: &'v Value) -> Self {
-        Self { value, ..self }
+        Self { value, names: Names::of(value), ..self }
     }
     /// The value at the same path of the stored object, `null` if there is none, for rules that
     /// depend on it. The object is the one that [`check`] got.
@@ -228,7 +280,7 @@ impl<'v> At<'v, '_> {
     }
     /// Whether a member is there and not null.
     pub(super) fn has(&self, name: &str) -> bool {
-        !find(self.value, name).is_null()
+        !self.find(name).is_null()
     }
     /// The text; empty if it is missing.
     pub(super) fn text(&self) -> &'v str {
@@ -236,7 +288,7 @@ impl<'v> At<'v, '_> {
     }
     /// The text of a member; empty if it is missing.
     pub(super) fn text_of(&self, name: &str) -> &'v str {
-        find(self.value, name).as_str().unwrap_or_default()
+        self.find(name).as_str().unwrap_or_default()
     }
     /// The integer.
     pub(super) fn int(&self) -> Option<i64> {
@@ -244,11 +296,11 @@ impl<'v> At<'v, '_> {
     }
     /// The integer of a member; zero if it is missing.
     pub(super) fn int_of(&self, name: &str) -> i64 {
-        find(self.value, name).as_i64().unwrap_or(0)
+        self.find(name).as_i64().unwrap_or(0)
     }
     /// Whether a member is `true`.
     pub(super) fn is(&self, name: &str) -> bool {
-        *find(self.value, name) == Value::Bool(true)
+        *self.find(name) == Value::Bool(true)
     }
     /// The items; none if it is no list.
     pub(super) fn list(&self) -> &'v [Value] {
@@ -256,7 +308,7 @@ impl<'v> At<'v, '_> {
     }
     /// The items of a member; none if it is no list.
     pub(super) fn list_of(&self, name: &str) -> &'v [Value] {
-        find(self.value, name).as_array().map_or(&[], Vec::as_slice)
+        self.find(name).as_array().map_or(&[], Vec::as_slice)
     }
     /// The texts of a list that is a member.
     pub(super) fn texts_of(&self, name: &str) -> impl Iterator<Item = &'v str> {

@@ -33,6 +33,8 @@ impl fmt::Display for Level {
     }
 }
 
+/// What the labels of namespaces begin with.
+const LABELS: &str = "pod-security.kubernetes.io/";
 /// What a level must be.
 const LEVELS: &str = "must be one of privileged, baseline, restricted";
 /// What a version must be.
@@ -146,7 +148,11 @@ impl Policy {
     pub(super) fn of_namespace(&self, namespace: &Value) -> (Self, Vec<field::Error>) {
         let labels = &namespace["metadata"]["labels"];
         let (mut policy, mut errors) = (self.clone(), Vec::new());
-        let key = |mode: &str| format!("pod-security.kubernetes.io/{mode}");
+        let mut keys = labels.as_object().into_iter().flatten().map(|(key, _)| key);
+        if !keys.any(|key| key.starts_with(LABELS)) {
+            return (policy, errors);
+        }
+        let key = |mode: &str| format!("{LABELS}{mode}");
         let label = |key: &str| labels.get(key).and_then(Value::as_str);
         let mut read = |mode: &str, into: &mut LevelVersion, fallback: Level| {
             let mut wrong = |key: &str, text: &str, detail: &str| {

@@ -126,8 +126,13 @@ impl Owner<'_> {
 
 /// Exactly one source, with what it needs. Returns the last one that counts.
 fn source<'n>(at: &At<'_, '_>, sources: &[&'n str], owner: Owner<'_>) -> Option<&'n str> {
+    // A volume has few members.
+    let members = at.value.as_object().into_iter().flatten().map(|(member, _)| member);
+    let places = members.filter_map(|member| sources.iter().position(|name| name == member));
+    let mut places: Vec<_> = places.collect();
+    places.sort_unstable();
     let mut found = None;
-    for name in sources {
+    for name in places.into_iter().map(|place| &sources[place]) {
         let Some(source) = at.given(name) else { continue };
         // The API counts this one of a cluster, and never refuses it.
         let counts_only = owner.is_cluster() && *name == "flexVolume";
