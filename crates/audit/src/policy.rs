@@ -473,7 +473,10 @@ mod tests {
                 r#"no kind "Policy" is registered for version "v1": expected Policy in audit.k8s.io/v1"#,
             ),
             (head, "the audit policy is invalid: loaded illegal policy with 0 rules"),
-            (&format!("{head}rules: [{{level: None, user: [x]}}]"), r#"unknown field "rules[0].user""#),
+            (
+                &format!("{head}rules: [{{level: None, user: [x]}}]"),
+                r#"unknown field "rules[0].user""#,
+            ),
             (&format!("{head}metadata: {{}}\nrule: []"), r#"unknown field "rule""#),
             (
                 &format!("{head}omitStages: [Start]\nrules: [{{}}]"),

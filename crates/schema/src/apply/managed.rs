@@ -310,7 +310,9 @@ fn into_text(json: Vec<u8>) -> String {
 
 /// The entries in the order in which the API shows them.
 fn sorted<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = &'e Entry<'a>> {
-    let mut sorted: Vec<_> = entries.iter().map(|entry| (entry.seconds(), entry)).collect();
+    let is_one = entries.len() == 1;
+    let seconds = |entry: &Entry<'_>| if is_one { 0 } else { entry.seconds() };
+    let mut sorted: Vec<_> = entries.iter().map(|entry| (seconds(entry), entry)).collect();
     sorted.sort_by(|(a_seconds, a), (b_seconds, b)| {
         (a.operation, a_seconds)
             .cmp(&(b.operation, b_seconds))
