@@ -240,16 +240,12 @@ pub(super) fn push_step(out: &mut Vec<u8>, element: &PathElement<'_>) {
 
 /// [`push_step`] of a field.
 pub(super) fn push_field(out: &mut Vec<u8>, name: &str) {
-    out.extend_from_slice(b"\"f:");
-    if encode::is_verbatim(name) {
-        out.extend_from_slice(name.as_bytes());
-        out.push(b'"');
-        return;
+    if !encode::is_verbatim(name) {
+        return push_text(out, &field_text(name));
     }
-    let at = out.len();
-    push_text(out, name);
-    // The second quote.
-    out.remove(at);
+    out.extend_from_slice(b"\"f:");
+    out.extend_from_slice(name.as_bytes());
+    out.push(b'"');
 }
 
 /// [`push_step`] of an element with these members of its key, in their order.
@@ -293,12 +289,7 @@ fn is_simple(name: &str, value: &Value) -> bool {
 
 pub(super) fn text(element: &PathElement<'_>) -> String {
     match element {
-        PathElement::Field(name) => {
-            let mut text = String::with_capacity(name.len() + 2);
-            text.push_str("f:");
-            text.push_str(name);
-            text
-        }
+        PathElement::Field(name) => field_text(name),
         PathElement::Key(key) => key_text(key.iter().map(|(name, value)| (&**name, &**value))),
         PathElement::Value(value) => {
             let mut text = "v:".to_owned();
@@ -307,6 +298,10 @@ pub(super) fn text(element: &PathElement<'_>) -> String {
         }
         PathElement::Index(at) => format!("i:{at}"),
     }
+}
+
+fn field_text(name: &str) -> String {
+    ["f:", name].concat()
 }
 
 fn key_text<'k>(key: impl Iterator<Item = (&'k str, &'k Value)>) -> String {
