@@ -349,7 +349,8 @@ impl Inner {
                     matches!(&route, Route::Health { endpoint, .. } if *endpoint != "readyz");
                 let store = !asks_store || self.registry.store_answers().await;
                 let served = self.served(catalog, backends);
-                return self.document(&route, parts, &query, style, &served, store).await;
+                let document = self.document(&route, parts, &query, style, &served, store);
+                return Box::pin(document).await;
             }
             Destination::Extra(handler) => {
                 let mut request = Request::from_parts(parts.clone(), body);

@@ -152,20 +152,27 @@ pub fn is_verbatim(text: &str) -> bool {
 }
 /// Whether some byte may need an escape.
 fn has_special(text: &[u8]) -> bool {
-    // All bytes of a chunk are looked at, so that the compiler can look at them at once. The last
-    // chunk overlaps the one before it, because one by one its bytes would take longer.
-    const LONG: usize = 16;
-    const SHORT: usize = 8;
-    if let Some(last) = text.last_chunk::<LONG>() {
-        text.as_chunks::<LONG>().0.iter().any(is_any_special) || is_any_special(last)
-    } else if let (Some(first), Some(last)) = (text.first_chunk::<SHORT>(), text.last_chunk()) {
-        is_any_special(first) || is_any_special::<SHORT>(last)
-    } else {
-        text.iter().any(|byte| IS_SPECIAL[usize::from(*byte)])
+    // Whole words are looked at, all of them, so that the compiler can look at several at once. The
+    // last one overlaps the one before it, because one by one its bytes would take longer.
+    match text.last_chunk() {
+        Some(last) => {
+            let words = text.as_chunks().0.iter().chain([last]);
+            words.fold(0, |found, word| found | specials(u64::from_ne_bytes(*word))) != 0
+        }
+        None => text.iter().any(|byte| IS_SPECIAL[usize::from(*byte)]),
     }
 }
-fn is_any_special<const N: usize>(chunk: &[u8; N]) -> bool {
-    chunk.iter().fold(false, |found, byte| found | is_special(*byte))
+/// Not zero if [`is_special`] holds for some byte of a word.
+fn specials(word: u64) -> u64 {
+    const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
+    const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
+    // The high bit of the lowest zero byte is set in the result, and no bit if there is no zero.
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word;
+    let equal = |word: u64, byte: u8| zeros(word ^ ONES * u64::from(byte));
+    let controls = zeros(word & ONES * 0xe0);
+    let angles = equal(word | ONES * 0x02, b'>');
+    let quotes = equal(word | ONES * 0x04, b'&');
+    (controls | angles | quotes | equal(word, b'\\') | equal(word, 0xe2)) & HIGHS
 }
 /// [`is_special`] of each byte.
 static IS_SPECIAL: [bool; 256] = {

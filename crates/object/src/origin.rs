@@ -1,6 +1,6 @@
 //! The reconcile that a request comes from.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 
 /// Maximum length of the header value, in bytes. Longer values are neither sent nor read.
@@ -80,14 +80,18 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, part) in [&self.controller, &self.request, &self.reconcile_id].iter().enumerate() {
             if n > 0 {
-                f.write_char(' ')?;
+                f.write_str(" ")?;
             }
-            for byte in part.bytes() {
-                match byte {
-                    b'!'..=b'~' if byte != b'%' => f.write_char(char::from(byte))?,
-                    _ => write!(f, "%{byte:02X}")?,
-                }
+            let is_plain = |c: char| matches!(c, '!'..='~') && c != '%';
+            let mut rest = &***part;
+            while let Some(at) = rest.find(|c| !is_plain(c)) {
+                let (plain, others) = rest.split_at(at);
+                let end = others.find(is_plain).unwrap_or(others.len());
+                f.write_str(plain)?;
+                others[..end].bytes().try_for_each(|byte| write!(f, "%{byte:02X}"))?;
+                rest = &others[end..];
             }
+            f.write_str(rest)?;
         }
         Ok(())
     }

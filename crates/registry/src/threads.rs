@@ -21,6 +21,7 @@ use serde_json::Value;
 use setpoint_object::{ApiError, encode};
 use setpoint_schema::INLINE_BYTES_MAX;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -121,13 +122,16 @@ impl Threads {
     }
     /// Runs a future on the caller's thread until it leaves it, and then on threads that may block.
     ///
+    /// The future is boxed already: an argument is kept beside what it becomes, so a large one
+    /// would be in the caller's future several times.
+    ///
     /// # Errors
     ///
     /// As [`Threads::run`], once it has left.
     pub(crate) async fn run_from_here<F>(
         &self,
         thread: &ServingThread,
-        future: F,
+        mut future: Pin<Box<F>>,
     ) -> Result<F::Output, ApiError>
     where
         F: Future + Send + 'static,
@@ -136,7 +140,6 @@ impl Threads {
         if thread.is_left() {
             return self.run(future).await;
         }
-        let mut future = Box::pin(future);
         let here = poll_fn(|context| match future.as_mut().poll(context) {
             Poll::Pending if thread.is_leaving.load(Ordering::Relaxed) => {
                 thread.is_left.store(true, Ordering::Relaxed);
@@ -286,12 +289,14 @@ mod tests {
             (first, still, there)
         };
         let here = std::thread::current().id();
-        let (first, still, there) = threads.run_from_here(&serving, future).await.unwrap();
+        let (first, still, there) =
+            threads.run_from_here(&serving, Box::pin(future)).await.unwrap();
         assert_eq!((first, still), (here, here));
         assert_ne!(there, here);
         // One that starts elsewhere is never here.
         let there = async { std::thread::current().id() };
-        assert_ne!(threads.run_from_here(&ServingThread::left(), there).await.unwrap(), here);
+        let elsewhere = threads.run_from_here(&ServingThread::left(), Box::pin(there)).await;
+        assert_ne!(elsewhere.unwrap(), here);
     }
 
     #[tokio::test]
@@ -301,7 +306,7 @@ mod tests {
             std::thread::current().id()
         };
         let threads = Threads::new(false);
-        let ended = threads.run_from_here(&ServingThread::new(), future).await.unwrap();
+        let ended = threads.run_from_here(&ServingThread::new(), Box::pin(future)).await.unwrap();
         assert_eq!(ended, std::thread::current().id());
     }
 

@@ -83,7 +83,9 @@ impl Inner {
     ) -> Result<Option<Arc<Attributes>>, ApiError> {
         let Some(wanted) = Wanted::of(&parts.headers)? else { return Ok(None) };
         let (begun, span) = (Instant::now(), attributes.stage("constrainedimpersonation"));
-        let authorized = impersonate::authorize(&self.registry, attributes, &wanted).await;
+        // Boxed: few requests have it, and each would have its room.
+        let authorized =
+            Box::pin(impersonate::authorize(&self.registry, attributes, &wanted)).await;
         attributes.took(Layer::Impersonation, begun.elapsed());
         drop(span);
         let (identity, verb) = authorized?;

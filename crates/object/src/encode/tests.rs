@@ -199,3 +199,23 @@ fn floats_have_the_form_of_gos_encoder() {
         assert_eq!(self::text(to_bytes(&json!(number))), text);
     }
 }
+
+#[test]
+fn every_byte_that_may_need_an_escape_is_found_wherever_it_is() {
+    for byte in 0..=u8::MAX {
+        let is_escaped = {
+            let is_html = matches!(byte, b'<' | b'>' | b'&');
+            byte < 0x20 || matches!(byte, b'"' | b'\\' | 0xe2) || is_html
+        };
+        for others in [b'a', b' ', 0x7f, 0xff] {
+            for len in 1..40 {
+                for at in 0..len {
+                    let mut text = vec![others; len];
+                    text[at] = byte;
+                    assert_eq!(has_special(&text), is_escaped, "{byte:#x} at {at} of {len}");
+                }
+            }
+        }
+    }
+    assert!(!has_special(b""));
+}

@@ -1,4 +1,5 @@
 //! Stored objects that configure admission, from the watch cache, compiled once per version.
+use crate::cache::ResourceCache;
 use crate::shared::Inner;
 use crate::stored::tree;
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use setpoint_object::error::chain;
 use setpoint_object::keys;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The group of the objects that configure admission.
 pub(super) const GROUP: &str = "admissionregistration.k8s.io";
@@ -17,6 +18,8 @@ pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 #[derive(Debug)]
 pub(super) struct Followed<T> {
     prefix: String,
+    /// The cache of the resource, which stays the same.
+    cache: OnceLock<Arc<ResourceCache>>,
     state: Mutex<State<T>>,
 }
 #[derive(Debug)]
@@ -31,12 +34,13 @@ impl<T: Clone> Followed<T> {
     /// Of a resource of [`GROUP`].
     pub(super) fn new(resource: &str) -> Self {
         let state = State { at: None, compiled: BTreeMap::new(), all: Arc::new([]) };
-        Self { prefix: keys::built_in_prefix(GROUP, resource), state: Mutex::new(state) }
+        let prefix = keys::built_in_prefix(GROUP, resource);
+        Self { prefix, cache: OnceLock::new(), state: Mutex::new(state) }
     }
-    /// The present objects. `compile` is called for those that are new or have changed. The same
-    /// list is returned until one changes.
+    /// The present objects of a registry, always the same one. `compile` is called for those that
+    /// are new or have changed. The same list is returned until one changes.
     pub(super) fn all(&self, inner: &Inner, compile: impl Fn(Value) -> Vec<T>) -> Arc<[T]> {
-        let cache = inner.cache.resource(&self.prefix);
+        let cache = self.cache.get_or_init(|| inner.cache.resource(&self.prefix));
         // A cache that is filled again may lack objects for a moment.
         let is_filled = inner.cache.reached().is_filled;
         let newest = cache.newest();

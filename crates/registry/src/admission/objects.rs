@@ -212,7 +212,7 @@ mod tests {
                     std::thread::current().id()
                 }
             };
-            threads.run_from_here(&thread, write).await.unwrap() != here
+            threads.run_from_here(&thread, Box::pin(write)).await.unwrap() != here
         };
         assert!(!read(None).await);
         bench.put("configmaps/default/two", &one).await;

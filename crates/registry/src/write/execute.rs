@@ -76,8 +76,9 @@ impl WriteRequest for Create {
         let target = write.target;
         let action = write.resource.kind.action(target.subresource_name());
         match (action, &target.subresource) {
-            (Some(Action::Bind), _) => write.bind(&self.0).await,
-            (Some(Action::Evict), _) => write.evict(&self.0).await,
+            // Long futures are boxed, so that a create's future stays small.
+            (Some(Action::Bind), _) => Box::pin(write.bind(&self.0)).await,
+            (Some(Action::Evict), _) => Box::pin(write.evict(&self.0)).await,
             (Some(Action::IssueToken), _) => write.issue_token(&self.0).await,
             (Some(Action::Review(reviewed)), _) => write.answer_review(reviewed, &self.0).await,
             (None, None) => write.create(&self.0).await,
@@ -164,18 +165,26 @@ pub(super) async fn run<R: WriteRequest>(
             Attempts::new(&registry, &attributes, &target, &options, &thread).run(&request).await
         }
     };
-    threads.run_from_here(&thread, write).await?
+    threads.run_from_here(&thread, Box::pin(write)).await?
 }
 /// Whether work on a body would hold the serving thread: it is long, or has many values. Each `{}`
 /// of a list may get a dozen defaults and errors.
 fn is_large(Body { bytes, format }: &Body) -> bool {
     let n_values = || match format {
-        Format::Json | Format::Yaml => {
-            bytes.iter().filter(|byte| matches!(byte, b'{' | b'[' | b',' | b'\n')).count()
-        }
+        Format::Json | Format::Yaml => n_beginnings(bytes),
         Format::Protobuf | Format::Cbor => bytes.len() / BINARY_VALUE_BYTES,
     };
-    bytes.len() > INLINE_BYTES_MAX || n_values() > INLINE_VALUES_MAX
+    bytes.len() > INLINE_BYTES_MAX
+        || bytes.len() > INLINE_VALUES_MAX && n_values() > INLINE_VALUES_MAX
+}
+/// The number of bytes after which a value of a text begins.
+fn n_beginnings(text: &[u8]) -> usize {
+    // Counts of a chunk fit in a byte, so that the compiler can look at many bytes at once.
+    let of_chunk = |chunk: &[u8]| {
+        let begins = |byte: &u8| matches!(byte, b'{' | b'[' | b',' | b'\n');
+        chunk.iter().fold(0_u8, |n, byte| n + u8::from(begins(byte)))
+    };
+    text.chunks(usize::from(u8::MAX)).map(of_chunk).map(usize::from).sum()
 }
 /// Whether any write of a row's objects may be costly.
 fn is_costly(row: &Resource) -> bool {
