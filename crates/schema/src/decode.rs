@@ -35,7 +35,7 @@ mod syntax;
 mod tests;
 mod yaml;
 
-pub use conform::{conform, conform_changed, conform_custom, conform_metadata, zero};
+pub use conform::{MapKeys, conform, conform_changed, conform_custom, conform_metadata, zero};
 pub use json::{json_object_fault, number_at};
 pub use lenient::conform_stored;
 pub(crate) use lenient::type_and_metadata;

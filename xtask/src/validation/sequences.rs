@@ -275,7 +275,7 @@ fn read(subject: &Subject, step: &Step, sides: &mut Sides) -> Result<(Shown, Opt
 
 /// Ends a sequence: the object goes.
 fn remove(subject: &Subject, sides: &mut Sides) -> Result<()> {
-    for side in sides.iter_mut() {
+    for (side, program) in sides.iter_mut().zip(["setpoint", "kube-apiserver"]) {
         let mut last = Answer::default();
         for _ in 0..READS_MAX {
             let options = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
@@ -287,7 +287,7 @@ fn remove(subject: &Subject, sides: &mut Sides) -> Result<()> {
             }
             pause();
         }
-        ensure!(last.code == 404, "{} stays: {}", subject.base.title(), text(&last));
+        ensure!(last.code == 404, "{} stays in {program}: {}", subject.base.title(), text(&last));
     }
     Ok(())
 }

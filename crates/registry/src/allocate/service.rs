@@ -1,5 +1,5 @@
 //! Allocates a Service's cluster addresses, node ports and health check port.
-use super::{AllocateError, Allocator, Reservation};
+use super::{AllocateError, Reservation};
 use crate::kind::core::service::{
     completed, has_ports, is_external, keeps_addresses, node_port, wants_health_port,
 };
@@ -11,7 +11,6 @@ use serde_json::Value;
 use setpoint_object::cidr::{Family, parse_address};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, field};
-use setpoint_store::Store;
 use std::collections::{HashMap, HashSet};
 
 /// Allocates the numbers that a Service requests, and those that it needs without a request.
@@ -19,25 +18,24 @@ use std::collections::{HashMap, HashSet};
 ///
 /// # Errors
 /// The store fails to read a claim; 500 if no number is free.
-pub(crate) async fn allocate<'a>(
-    allocator: &'a Allocator,
-    store: &'a dyn Store,
+pub(crate) async fn allocate(
+    reservation: &mut Reservation<'_>,
     rng: &Mutex<SmallRng>,
     service: &mut Value,
     old: Option<&Value>,
     errors: &mut field::Errors,
-) -> Result<Reservation<'a>, ApiError> {
-    let mut reservation = allocator.reserve(store);
-    let old = old.map(|old| completed(old, allocator.networks().families()));
+) -> Result<(), ApiError> {
+    let families = reservation.allocator.networks().families();
+    let old = old.map(|old| completed(old, families));
     let old = old.as_deref();
-    allocate_addresses(&mut reservation, rng, service, old, errors).await?;
+    allocate_addresses(reservation, rng, service, old, errors).await?;
     if errors.is_empty() {
-        allocate_ports(&mut reservation, rng, service, old, errors).await?;
+        allocate_ports(reservation, rng, service, old, errors).await?;
     }
     if errors.is_empty() {
-        allocate_health_port(&mut reservation, rng, service, old).await?;
+        allocate_health_port(reservation, rng, service, old).await?;
     }
-    Ok(reservation)
+    Ok(())
 }
 /// Turns an error of the store into the request's error; other errors concern one field.
 fn split_store_error<T>(

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_object::{ApiError, Reason, field, members, skim};
 use setpoint_schema::crd::is_structural;
-use setpoint_schema::decode::{self, DecodeError};
+use setpoint_schema::decode::{self, DecodeError, MapKeys};
 use setpoint_schema::default::{self, DefaultsTooLarge};
 use setpoint_schema::node::TypeSchema;
 use setpoint_schema::{INLINE_BYTES_MAX, prune, rules, validate};
@@ -81,7 +81,7 @@ impl Schema {
         value: &mut Value,
         problems: &mut Vec<String>,
     ) -> Result<(), DecodeError> {
-        self.conform_changed(kind, value, &Value::Null, problems)
+        self.conform_changed(kind, value, &Value::Null, MapKeys::Shown, problems)
     }
     /// As [`Self::conform`], for an object that was made by changing one of the type.
     ///
@@ -93,10 +93,13 @@ impl Schema {
         kind: &str,
         value: &mut Value,
         before: &Value,
+        keys: MapKeys,
         problems: &mut Vec<String>,
     ) -> Result<(), DecodeError> {
         match self.0.language {
-            SchemaLanguage::GoTypes => decode::conform_changed(self, kind, value, before, problems),
+            SchemaLanguage::GoTypes => {
+                decode::conform_changed(self, kind, value, before, keys, problems)
+            }
             // Its schema may have changed since.
             SchemaLanguage::OpenApi => decode::conform_custom(self, value, problems),
         }

@@ -11,7 +11,7 @@
 //! updated, and what a client writes has to follow the rule.
 use crate::features::{Feature, FeatureGates};
 use crate::kind::{Report, validate_annotations, validate_label_selector, validate_labels};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use setpoint_object::field;
 use setpoint_object::quantity::Quantity;
 use std::cell::RefCell;
@@ -111,9 +111,9 @@ impl Names {
         1 << (hash % 64)
     }
 
-    /// Whether a member may be there.
-    fn may_have(self, name: &str) -> bool {
-        self.0 & Self::bit(name) != 0
+    /// Whether a member may be there. `name` is called only if its bit says something.
+    fn may_have<'a>(self, name: impl FnOnce() -> &'a str) -> bool {
+        self.0 == u64::MAX || self.0 & Self::bit(name()) != 0
     }
 }
 
@@ -130,7 +130,9 @@ fn find<'v>(value: &'v Value, path: &str) -> &'v Value {
     let (mut found, mut path) = (value, path);
     // Rules ask for many members, most of which are missing: names below one that is missing are
     // not looked at.
-    while let Value::Object(members) = found {
+    while let Value::Object(members) = found
+        && !members.is_empty()
+    {
         let (name, rest) = first_name(path);
         let Some(member) = members.get(name) else { return &MISSING };
         let Some(rest) = rest else { return member };
@@ -139,7 +141,8 @@ fn find<'v>(value: &'v Value, path: &str) -> &'v Value {
     &MISSING
 }
 
-/// Whether two values are the same; a missing value is the same as an empty list or map.
+/// Whether two values are the same; a missing value is the same as an empty list or map, and below
+/// the values as an empty list.
 pub(super) fn same(a: &Value, b: &Value) -> bool {
     let is_empty = |value: &Value| match value {
         Value::Null => true,
@@ -147,16 +150,25 @@ pub(super) fn same(a: &Value, b: &Value) -> bool {
         Value::Object(members) => members.is_empty(),
         _ => false,
     };
-    a == b || is_empty(a) && is_empty(b)
+    a == b || is_empty(a) && is_empty(b) || same_but_for_lists(a, b)
+}
+
+/// Whether two values are the same if a missing value is an empty list.
+fn same_but_for_lists(a: &Value, b: &Value) -> bool {
+    let is_none = |value: &Value| value.as_array().map_or(value.is_null(), Vec::is_empty);
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => all_members(a, b, same_but_for_lists),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_but_for_lists(a, b))
+        }
+        _ => a == b || is_none(a) && is_none(b),
+    }
 }
 
 /// Whether two values are the same in all their members ([`same`]).
 pub(super) fn same_in_all(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::Object(a_members), Value::Object(b_members)) => {
-            let mut names = a_members.keys().chain(b_members.keys());
-            names.all(|name| same_in_all(find_one(a, name), find_one(b, name)))
-        }
+        (Value::Object(a), Value::Object(b)) => all_members(a, b, same_in_all),
         (Value::Array(a), Value::Array(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_in_all(a, b))
         }
@@ -164,9 +176,15 @@ pub(super) fn same_in_all(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// A member; `null` if it is missing.
-fn find_one<'v>(value: &'v Value, name: &str) -> &'v Value {
-    value.get(name).unwrap_or(&MISSING)
+/// Whether two values of each name that one of two objects has are the same; `null` if the other
+/// has none.
+pub(super) fn all_members(
+    a: &Map<String, Value>,
+    b: &Map<String, Value>,
+    are_same: fn(&Value, &Value) -> bool,
+) -> bool {
+    a.iter().all(|(name, value)| are_same(value, b.get(name).unwrap_or(&MISSING)))
+        && b.iter().all(|(name, value)| a.contains_key(name) || are_same(&MISSING, value))
 }
 
 // Walking.
@@ -177,7 +195,7 @@ impl<'v, 'p> At<'v, 'p> {
     }
     /// The value of a member, or of a member of members, separated by dots.
     fn find(&self, path: &str) -> &'v Value {
-        match self.names.may_have(first_name(path).0) {
+        match self.names.may_have(|| first_name(path).0) {
             true => find(self.value, path),
             false => &MISSING,
         }

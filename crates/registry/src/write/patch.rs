@@ -8,6 +8,7 @@ use crate::subresource::Subresource;
 use serde_json::{Map, Value};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionKind, Reason, encode, field};
+use setpoint_schema::decode::MapKeys;
 use setpoint_schema::{decode, patch};
 use setpoint_store::Revision;
 
@@ -86,7 +87,11 @@ impl Write<'_> {
         };
         let n_in_patch = problems.len();
         let Resource { schema, gvk, .. } = self.resource;
-        let conformed = schema.conform_changed(&gvk.kind, &mut object, stored, &mut problems);
+        let keys = match kind {
+            PatchType::StrategicMerge => MapKeys::LeftOut,
+            _ => MapKeys::Shown,
+        };
+        let conformed = schema.conform_changed(&gvk.kind, &mut object, stored, keys, &mut problems);
         if let Err(error) = conformed {
             return Err(refuse(&object, &error.to_string()));
         }

@@ -309,8 +309,8 @@ impl Write<'_> {
             return Ok((None, late));
         }
         let Inner { allocator, store, rng, .. } = self.inner;
-        let allocated = crate::allocate::allocate(allocator, &**store, rng, new, old, errors);
-        let reservation = allocated.await?;
+        let mut reservation = allocator.reserve(&**store, self.options.dry_run);
+        crate::allocate::allocate(&mut reservation, rng, new, old, errors).await?;
         // A dry run of the reference does not look at the range of ports. Here it does, last.
         if self.options.dry_run && errors.iter().all(crate::allocate::is_port_outside) {
             late = std::mem::take(&mut **errors);

@@ -185,8 +185,19 @@ async fn each_cluster_address_is_an_object() {
     server.create(ALL, service("h", json!({"clusterIP": "None"}))).await.unwrap();
     let dry = setpoint_registry::WriteOptions { dry_run: true, ..Default::default() };
     let wanted = service("d", json!({"clusterIP": "10.0.0.70", "ports": [{"port": 80}]}));
-    server.create_with(ALL, wanted, &dry).await.unwrap();
+    server.create_with(ALL, wanted.clone(), &dry).await.unwrap();
     assert_eq!(server.get(&address("10.0.0.70")).await.unwrap_err().code(), 404);
+    // Nor does it look at who has an address, so other faults are reported.
+    server.create(ALL, wanted.clone()).await.unwrap();
+    let error = refused(server.create_with(ALL, wanted, &dry).await);
+    assert_eq!(error, r#"409 services "d" already exists"#);
+    let other = service("e", json!({"clusterIP": "10.0.0.70", "ports": [{"port": 80}]}));
+    server.create_with(ALL, other.clone(), &dry).await.unwrap();
+    let outside = service("e", json!({"clusterIP": "10.9.0.70", "ports": [{"port": 80}]}));
+    let error = refused(server.create_with(ALL, outside, &dry).await);
+    assert!(error.contains("failed to allocate IP 10.9.0.70"), "{error}");
+    let error = refused(server.create(ALL, other).await);
+    assert!(error.ends_with("provided IP is already allocated"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

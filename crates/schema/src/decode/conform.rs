@@ -21,7 +21,7 @@ pub fn conform(
     value: &mut Value,
     problems: &mut Vec<String>,
 ) -> Result<(), DecodeError> {
-    conform_changed(schema, kind, value, &Value::Null, problems)
+    conform_changed(schema, kind, value, &Value::Null, MapKeys::Shown, problems)
 }
 
 /// As [`conform`], and an error shows a number as the text has it that the value was parsed from.
@@ -37,6 +37,16 @@ pub(super) fn conform_written(
     conformer.finish()
 }
 
+/// Whether the places of unknown fields name the keys of maps around them. Go's converter of
+/// trees, which reads merged objects, leaves them out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MapKeys {
+    /// `spec.devices[0].attributes.model.x`.
+    Shown,
+    /// `spec.devices[0].attributes.x`.
+    LeftOut,
+}
+
 /// As [`conform`], for an object that was made by changing one that conforms: top-level members
 /// that are still the same are not looked at again.
 ///
@@ -47,9 +57,11 @@ pub fn conform_changed(
     kind: &str,
     value: &mut Value,
     before: &Value,
+    keys: MapKeys,
     problems: &mut Vec<String>,
 ) -> Result<(), DecodeError> {
-    let mut conformer = Conformer { before: before.as_object(), ..Conformer::new(kind, problems) };
+    let before = before.as_object();
+    let mut conformer = Conformer { before, keys, ..Conformer::new(kind, problems) };
     conformer.member(&At::root(""), schema.view(), value)?;
     conformer.finish()
 }
@@ -185,6 +197,7 @@ pub(super) struct Conformer<'p> {
     text: Option<&'p [u8]>,
     /// The members of the root that conform as they are, until the root has taken them.
     before: Option<&'p Map<String, Value>>,
+    keys: MapKeys,
     /// The name of the innermost Go struct around the value, or of its definition.
     owner: &'p str,
     /// Bytes of memory that zero values have added, by estimate.
@@ -196,7 +209,15 @@ pub(super) struct Conformer<'p> {
 
 impl<'p> Conformer<'p> {
     fn new(kind: &'p str, problems: &'p mut Vec<String>) -> Self {
-        Self { problems, text: None, before: None, owner: kind, added: 0, mismatched: None }
+        Self {
+            problems,
+            text: None,
+            before: None,
+            keys: MapKeys::Shown,
+            owner: kind,
+            added: 0,
+            mismatched: None,
+        }
     }
 
     /// The innermost Go struct.
@@ -350,7 +371,9 @@ impl<'p> Conformer<'p> {
                 };
                 self.add(member)?;
             } else {
-                self.member(&at.key(name), values, member)?;
+                let entry = at.key(name);
+                let shown = if self.keys == MapKeys::Shown { &entry } else { at };
+                self.member(shown, values, member)?;
             }
             if has_amounts {
                 scalar::round_amount(member);

@@ -435,3 +435,20 @@ fn floats_stay_numbers_where_any_number_may_be() {
     conform(&schema, "ControllerRevision", &mut value, &mut Vec::new()).unwrap();
     assert_eq!(value["data"], json!({"a": 1, "b": [1000], "c": 0.5}));
 }
+
+#[test]
+fn places_of_unknown_fields_name_keys_of_maps_or_leave_them_out() {
+    let schema = crate::builtin::type_schema("resource.k8s.io", "v1", "ResourceSlice").unwrap();
+    for (keys, expected) in [
+        (MapKeys::Shown, r#"unknown field "spec.devices[0].attributes.model.x""#),
+        (MapKeys::LeftOut, r#"unknown field "spec.devices[0].attributes.x""#),
+    ] {
+        let mut value =
+            json!({"spec": {"devices": [{"name": "d", "attributes": {"model": {"x": 1}}}]}});
+        let mut problems = Vec::new();
+        let before = Value::Null;
+        conform_changed(&schema, "ResourceSlice", &mut value, &before, keys, &mut problems)
+            .unwrap();
+        assert_eq!(problems, [expected]);
+    }
+}

@@ -229,7 +229,12 @@ fn validate_change(spec: &At<'_, '_>, old: &Value) {
         // An indexed Job is scaled by both numbers.
         completions.invalid("can only be modified in tandem with spec.parallelism");
     }
-    spec.get("selector").immutable(&before["selector"]);
+    // A selector of everything is another one than none.
+    let selector = spec.get("selector");
+    match selector.is_set() == before["selector"].is_null() {
+        true => selector.invalid("field is immutable"),
+        false => selector.immutable(&before["selector"]),
+    }
     let (template, mut expected) = (spec.get("template"), before["template"].clone());
     let is_suspended = before["suspend"] == true;
     let has_condition = crate::kind::list(status, "conditions")

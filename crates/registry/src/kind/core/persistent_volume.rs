@@ -5,7 +5,7 @@ use crate::kind::volume::{OLD_CLASS, access_modes, annotation_warnings, class_na
 use crate::kind::workload::rest_is_same;
 use crate::kind::{
     Context, Fill, Kind, Members, MetadataCheck, MetadataChecks, Report, StatusMeta, list,
-    node_label, resources, template,
+    node_label, resources, template, text,
 };
 use crate::table::cell;
 use serde_json::Value;
@@ -281,7 +281,7 @@ fn changes(spec: &At<'_, '_>, old: &Value) {
     let affinity = spec.get("nodeAffinity").value;
     if !spec.is_on(Feature::MutablePVNodeAffinity)
         && !old["nodeAffinity"].is_null()
-        && current(affinity) != current(&old["nodeAffinity"])
+        && *affinity != renamed(&old["nodeAffinity"], affinity)
     {
         at_root("nodeAffinity", "field is immutable, except for updating from beta label to GA");
     }
@@ -291,25 +291,35 @@ fn changes(spec: &At<'_, '_>, old: &Value) {
         class.forbidden("update from non-nil value to nil is forbidden");
     }
 }
-/// A node affinity with the present names of labels instead of their older ones.
-fn current(affinity: &Value) -> Value {
+/// A node affinity, with the present names of those labels that `new` has them of at the same
+/// place.
+fn renamed(affinity: &Value, new: &Value) -> Value {
     let mut affinity = affinity.clone();
     let terms = affinity.pointer_mut("/required/nodeSelectorTerms").and_then(Value::as_array_mut);
-    for term in terms.into_iter().flatten() {
-        let requirements = term.get_mut("matchExpressions").and_then(Value::as_array_mut);
-        for requirement in requirements.into_iter().flatten() {
-            let present = match requirement["key"].as_str() {
-                Some("failure-domain.beta.kubernetes.io/zone") => "topology.kubernetes.io/zone",
-                Some("failure-domain.beta.kubernetes.io/region") => "topology.kubernetes.io/region",
-                Some("beta.kubernetes.io/os") => "kubernetes.io/os",
-                Some("beta.kubernetes.io/arch") => "kubernetes.io/arch",
-                Some("beta.kubernetes.io/instance-type") => "node.kubernetes.io/instance-type",
-                _ => continue,
-            };
-            requirement["key"] = present.into();
+    for (term, new) in terms.into_iter().flatten().zip(list(&new["required"], "nodeSelectorTerms"))
+    {
+        for member in ["matchExpressions", "matchFields"] {
+            let requirements = term.get_mut(member).and_then(Value::as_array_mut);
+            for (requirement, new) in requirements.into_iter().flatten().zip(list(new, member)) {
+                // As there, a name that is no older one may go, which another rule refuses.
+                if text(new, "key") == present_name(text(requirement, "key")) {
+                    requirement["key"] = new["key"].clone();
+                }
+            }
         }
     }
     affinity
+}
+/// The present name of a label that has an older one; empty for others.
+fn present_name(label: &str) -> &'static str {
+    match label {
+        "failure-domain.beta.kubernetes.io/zone" => "topology.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region" => "topology.kubernetes.io/region",
+        "beta.kubernetes.io/os" => "kubernetes.io/os",
+        "beta.kubernetes.io/arch" => "kubernetes.io/arch",
+        "beta.kubernetes.io/instance-type" => "node.kubernetes.io/instance-type",
+        _ => "",
+    }
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {

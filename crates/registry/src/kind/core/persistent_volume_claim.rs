@@ -178,8 +178,10 @@ fn changes(at: &At<'_, '_>, old: &Value) {
         });
     }
     let attributes = spec.get("volumeAttributesClassName");
-    attributes_class_change(&attributes, &old["spec"]["volumeAttributesClassName"]);
-    if !old["status"]["currentVolumeAttributesClassName"].is_null() {
+    let before = &old["spec"]["volumeAttributesClassName"];
+    attributes_class_change(&attributes, before);
+    let is_in_use = !old["status"]["currentVolumeAttributesClassName"].is_null();
+    if is_in_use && attributes.value != before {
         let to = match attributes.value.as_str() {
             None => "nil",
             Some("") => "empty string",

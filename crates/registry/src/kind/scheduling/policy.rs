@@ -1,5 +1,5 @@
 //! What Workloads and PodGroups share: how the pods of a group are scheduled.
-use crate::kind::at::At;
+use crate::kind::at::{At, all_members};
 use serde_json::Value;
 use setpoint_object::name;
 use std::collections::HashSet;
@@ -96,13 +96,7 @@ pub(super) fn is_same(a: &Value, b: &Value) -> bool {
         _ => false,
     };
     match (a, b) {
-        (Value::Object(a), Value::Object(b)) => {
-            let mut names = a.keys().chain(b.keys());
-            names.all(|name| {
-                let [a, b] = [a, b].map(|members| members.get(name).unwrap_or(&Value::Null));
-                is_same(a, b)
-            })
-        }
+        (Value::Object(a), Value::Object(b)) => all_members(a, b, is_same),
         (Value::Array(a), Value::Array(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
         }

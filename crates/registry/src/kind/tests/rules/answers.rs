@@ -221,6 +221,29 @@ fn a_local_volume_needs_an_affinity_of_any_kind() {
 }
 
 #[test]
+fn labels_of_an_affinity_may_get_their_present_names_and_not_their_older_ones() {
+    const OLDER: &str = "failure-domain.beta.kubernetes.io/zone";
+    const PRESENT: &str = "topology.kubernetes.io/zone";
+    let name = ("", "v1", "PersistentVolume");
+    let with_key = |key: &str| {
+        let requirement = json!({"key": key, "operator": "In", "values": ["a"]});
+        let required = json!({"nodeSelectorTerms": [{"matchExpressions": [requirement]}]});
+        let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "local": {"path": "/d"}, "nodeAffinity": {"required": required}});
+        fresh(name, json!({"spec": spec}))
+    };
+    assert_eq!(changed(name, &with_key(OLDER), &with_key(PRESENT), false), [""; 0]);
+    for (old, new) in [(PRESENT, OLDER), (OLDER, "other"), ("other", PRESENT)] {
+        let errors = changed(name, &with_key(old), &with_key(new), false);
+        let [error] = &*errors else { panic!("{old} {new}: {errors:?}") };
+        assert!(
+            error.ends_with("field is immutable, except for updating from beta label to GA"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_local_api_shows_the_size_of_its_bundle() {
     let name = ("apiregistration.k8s.io", "v1", "APIService");
     let spec = json!({"group": "ex.io", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1, "caBundle": "YWJjZA=="});

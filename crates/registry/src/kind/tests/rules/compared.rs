@@ -76,6 +76,30 @@ fn the_metadata_of_a_claim_template_has_labels_and_annotations_only() {
 }
 
 #[test]
+fn a_list_that_is_empty_is_the_same_as_none_where_a_spec_is_immutable() {
+    let name = ("resource.k8s.io", "v1", "ResourceClaim");
+    let mut none = fresh(name, json!({"spec": {"devices": {}}}));
+    none["spec"]["devices"] = json!({"requests": null});
+    let mut empty = none.clone();
+    empty["spec"]["devices"]["requests"] = json!([]);
+    assert_eq!(changed(name, &none, &empty, false), [""; 0]);
+    assert_eq!(changed(name, &empty, &none, false), [""; 0]);
+}
+
+#[test]
+fn a_selector_of_every_pod_is_another_one_than_none() {
+    let name = ("batch", "v1", "Job");
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"manualSelector": true, "selector": {}, "template": template});
+    let job = fresh(name, json!({"spec": spec}));
+    let mut without = job.clone();
+    without["spec"].as_object_mut().unwrap().remove("selector");
+    let errors = changed(name, &job, &without, false);
+    let immutable = "spec.selector: Invalid value: null: field is immutable";
+    assert!(errors.iter().any(|error| error == immutable), "{errors:?}");
+}
+
+#[test]
 fn binding_conditions_come_in_two_lists() {
     let name = ("resource.k8s.io", "v1", "ResourceSlice");
     let sample = json!({"spec": {"driver": "ex.io", "nodeName": "n", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}, "devices": [{"name": "d", "bindingConditions": ["a"], "bindingFailureConditions": ["b"]}]}});

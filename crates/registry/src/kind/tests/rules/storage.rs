@@ -1,6 +1,6 @@
 //! Volumes, claims, classes, drivers and devices.
 use super::{Name, changed, fresh, refuses, refuses_changes, refuses_status};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[test]
 fn volumes_and_claims() {
@@ -129,6 +129,28 @@ fn volumes_and_claims() {
         changed(claim, &bound, &new, false),
         ["spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"]
     );
+    // A class in the status forbids that it goes, and nothing else.
+    bound["status"]["currentVolumeAttributesClassName"] = "fast".into();
+    let mut labelled = bound.clone();
+    labelled["metadata"]["labels"] = json!({"a": "b"});
+    assert_eq!(changed(claim, &bound, &labelled, false), [""; 0]);
+    let with_class = |class: Value| {
+        let mut claim = bound.clone();
+        claim["spec"]["volumeAttributesClassName"] = class;
+        claim
+    };
+    let empty = with_class("".into());
+    let forbidden = |to: &str| {
+        format!(
+            "spec.volumeAttributesClassName: Forbidden: update to {to} is forbidden when status.currentVolumeAttributesClassName is not nil"
+        )
+    };
+    assert_eq!(changed(claim, &empty, &empty, false), [""; 0]);
+    assert_eq!(
+        changed(claim, &with_class("fast".into()), &empty, false),
+        [forbidden("empty string")]
+    );
+    assert_eq!(changed(claim, &empty, &bound, false), [forbidden("nil")]);
 }
 
 #[test]
