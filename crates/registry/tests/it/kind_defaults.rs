@@ -28,6 +28,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Service", "spec.ipFamilyPolicy"),
     ("Service", "spec.ports.nodePort"),
     // Strategies.
+    ("DaemonSet", "metadata.annotations"),
     ("Job", "metadata.labels"),
     ("Job", "spec.selector"),
     ("Job", "spec.manualSelector"),

@@ -444,3 +444,28 @@ async fn a_put_that_creates_ignores_the_version_and_refuses_a_uid() {
     let created = server.update(path, with(json!({"name": "r", "resourceVersion": "7"}))).await;
     assert!(created.unwrap()["metadata"]["uid"].is_string());
 }
+
+/// The reference keeps a DaemonSet's generation in a field of its own, whose absence is a zero
+/// until the stored one takes its place.
+#[tokio::test(start_paused = true)]
+async fn who_leaves_out_the_generation_of_a_template_owns_it() {
+    const GENERATION: &str = "deprecated.daemonset.template.generation";
+    let server = Server::start().await;
+    let labels = json!({"app": "a"});
+    let container = json!({"name": "c", "image": "i"});
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [container]}});
+    let spec = json!({"selector": {"matchLabels": labels}, "template": template});
+    let set = json!({"metadata": {"name": "d"}, "spec": spec});
+    let by = |name: &str| WriteOptions { field_manager: name.into(), ..WriteOptions::default() };
+    let sets = "/apis/apps/v1/namespaces/default/daemonsets";
+    let created = server.create_with(sets, set, &by("ann")).await.unwrap();
+    assert_eq!(created["metadata"]["annotations"], json!({GENERATION: "1"}));
+    let (path, none) = (format!("{sets}/d"), json!({"metadata": {"annotations": null}}));
+    let updated = server.patch_with(&path, PatchType::Merge, none, &by("bob")).await.unwrap();
+    assert_eq!(updated["metadata"]["annotations"], json!({GENERATION: "1"}));
+    assert_eq!(updated["metadata"]["generation"], 1);
+    let managers = updated["metadata"]["managedFields"].as_array().unwrap();
+    let bob = managers.iter().find(|entry| entry["manager"] == "bob").unwrap();
+    let owned = json!({format!("f:{GENERATION}"): {}});
+    assert_eq!(bob["fieldsV1"], json!({"f:metadata": {"f:annotations": owned}}));
+}

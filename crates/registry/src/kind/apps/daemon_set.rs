@@ -47,7 +47,9 @@ fn default(object: &mut Members, _version: &str) {
     if let Some(metadata) = object.object_or_new("metadata")
         && let Some(annotations) = metadata.object_or_new("annotations")
     {
-        annotations.absent(GENERATION, "1");
+        // As in the reference, who leaves it out has written a zero, which is corrected later: the
+        // annotation is theirs.
+        annotations.absent(GENERATION, "0");
     }
     let Some(spec) = object.object("spec") else { return };
     if let Some(strategy) = spec.object_or_new("updateStrategy") {
