@@ -222,6 +222,9 @@ impl Write<'_> {
             false => (self.stored_tree(object).await?, &stored),
         };
         let reservation = self.complete_update(&mut new, before, &review).await?;
+        if review.scales.is_some() {
+            self.default_scaled(&mut new)?;
+        }
         if self.is_reviewed {
             self.inner.admission.validate(&review, Some(&new)).await?;
         }

@@ -186,11 +186,6 @@ impl Write<'_> {
             )));
         }
         put_at(&mut object, &paths.spec_replicas, replicas);
-        let is_stored = *self.resource.storage_version == *self.resource.gvk.version;
-        if !self.resource.has_go_type() && is_stored {
-            // What holds the replicas may be new. Of other versions no defaults are stored.
-            self.resource.schema.fill_defaults(&mut object)?;
-        }
         let entries = mapping.to_parent(owned, metadata::member_of(&scale, "managedFields"));
         object.set_meta("managedFields", entries.unwrap_or(Value::Null));
         object.set_meta("resourceVersion", version.into());
@@ -199,6 +194,19 @@ impl Write<'_> {
             owned: Owned::Within,
             scales: Some(Scales { new: scale, old: present }),
         })
+    }
+    /// Fills in the defaults of what holds the replicas of a custom resource, which may be new. The
+    /// rules do not see them. Of versions that are not stored, no defaults are.
+    ///
+    /// # Errors
+    ///
+    /// 413: the defaults of items exceed the size limit.
+    pub(super) fn default_scaled(&self, object: &mut Value) -> Result<(), ApiError> {
+        let is_stored = *self.resource.storage_version == *self.resource.gvk.version;
+        match !self.resource.has_go_type() && is_stored {
+            true => self.resource.schema.fill_defaults(object),
+            false => Ok(()),
+        }
     }
     fn check_replicas(&self, scale: &Value) -> Result<(), ApiError> {
         match scale["spec"].get("replicas").and_then(Value::as_i64) {

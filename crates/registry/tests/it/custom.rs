@@ -164,6 +164,26 @@ async fn what_a_scale_makes_has_its_defaults() {
     server.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn defaults_that_a_scale_would_make_are_not_there_for_the_rules() {
+    let server = Server::start().await;
+    let properties =
+        json!({"replicas": {"type": "integer"}, "d": {"type": "integer", "default": 5}});
+    let spec = json!({"spec": {"type": "object", "required": ["d"], "properties": properties}});
+    let mut foos = definition("foos", "Foo", spec);
+    foos["spec"]["versions"][0]["subresources"] = json!({
+        "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
+    });
+    define(&server, foos).await;
+    let foo = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"}});
+    let path = "/apis/ex.io/v1/namespaces/default/foos";
+    server.create(path, foo).await.unwrap();
+    let scale = json!({"spec": {"replicas": 2}});
+    let error = refused(server.patch(&format!("{path}/a/scale"), scale).await);
+    assert!(error.contains("spec.d: Required value"), "{error}");
+    server.stop().await;
+}
+
 /// A patch that leaves them out does not set them to zero.
 #[tokio::test(start_paused = true)]
 async fn scale_patch_must_set_missing_replicas() {

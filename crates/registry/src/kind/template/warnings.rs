@@ -298,10 +298,11 @@ impl<'a> Warned<'a> {
     fn volumes(&self) {
         for (i, volume) in items(self.spec, "volumes") {
             let path = self.path.child("volumes").index(i);
-            for (source, message) in DEPRECATED {
-                if volume.get(source).is_some() {
-                    let shown = if source == "storageos" { "storageOS" } else { source };
-                    self.warn(path.child(shown), message.to_owned());
+            // A volume has few members, and one source.
+            for name in volume.as_object().into_iter().flatten().map(|(name, _)| name) {
+                for (source, message) in DEPRECATED.iter().filter(|(source, _)| source == name) {
+                    let shown = if *source == "storageos" { "storageOS" } else { source };
+                    self.warn(path.child(shown), (*message).to_owned());
                 }
             }
             let claim = &volume["ephemeral"]["volumeClaimTemplate"]["spec"];
@@ -347,9 +348,10 @@ impl<'a> Warned<'a> {
     }
 
     fn amounts_of_container(&self, container: &Value, path: &field::Path) {
+        let [limits, requests] =
+            ["limits", "requests"].map(|member| (member, &container["resources"][member]));
         for name in BYTES {
-            for member in ["limits", "requests"] {
-                let amounts = &container["resources"][member];
+            for (member, amounts) in [limits, requests] {
                 self.fraction(amounts, name, || path.child("resources").child(member));
             }
         }
@@ -357,6 +359,9 @@ impl<'a> Warned<'a> {
 
     /// Annotations in place of members that a container may have.
     fn profiles_of_container(&self, container: &Value) {
+        if self.annotations.is_null() {
+            return;
+        }
         let name = text(container, "name");
         let has_profile = |profile: &str| !container["securityContext"][profile].is_null();
         if !has_profile("seccompProfile") {
