@@ -145,7 +145,8 @@ impl Servers {
         let (etcd, client) = start_etcd(etcd, work)?;
         let [port] = free_ports::<1>()?;
 
-        std::fs::write(file("tokens.csv"), format!("{TOKEN},admin,1,system:masters\n"))?;
+        // Without a uid, as the user of the program has none.
+        std::fs::write(file("tokens.csv"), format!("{TOKEN},admin,,system:masters\n"))?;
         let key = file("service-account.key");
         let mut command = Command::new("openssl");
         command.args(["genrsa", "-out"]).arg(&key).arg("2048");
