@@ -166,12 +166,13 @@ fn has_special(text: &[u8]) -> bool {
 fn specials(word: u64) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
+    let all = |byte: u8| ONES * u64::from(byte);
     // The high bit of the lowest zero byte is set in the result, and no bit if there is no zero.
     let zeros = |word: u64| word.wrapping_sub(ONES) & !word;
-    let equal = |word: u64, byte: u8| zeros(word ^ ONES * u64::from(byte));
-    let controls = zeros(word & ONES * 0xe0);
-    let angles = equal(word | ONES * 0x02, b'>');
-    let quotes = equal(word | ONES * 0x04, b'&');
+    let equal = |word: u64, byte: u8| zeros(word ^ all(byte));
+    let controls = zeros(word & all(0xe0));
+    let angles = equal(word | all(0x02), b'>');
+    let quotes = equal(word | all(0x04), b'&');
     (controls | angles | quotes | equal(word, b'\\') | equal(word, 0xe2)) & HIGHS
 }
 /// [`is_special`] of each byte.
