@@ -1,6 +1,7 @@
 //! What `cargo xtask validation` has shown: answers of kube-apiserver 1.36 to odd objects.
 use super::{changed, context, created, fresh, refuses, refuses_changes, refuses_status};
 use crate::kind::address::{cidr_warnings, ip_warning};
+use crate::kind::at::{same, same_in_all};
 use crate::kind::rows;
 use serde_json::{Value, json};
 
@@ -84,6 +85,15 @@ fn a_list_that_is_empty_is_the_same_as_none_where_a_spec_is_immutable() {
     empty["spec"]["devices"]["requests"] = json!([]);
     assert_eq!(changed(name, &none, &empty, false), [""; 0]);
     assert_eq!(changed(name, &empty, &none, false), [""; 0]);
+}
+
+/// Each level is looked at once, also if all are the same.
+#[test]
+fn deep_objects_are_compared_level_by_level() {
+    let deep = |last: Value| (0..100).fold(last, |inner, _| json!({"a": inner, "b": 1}));
+    assert!(same_in_all(&deep(Value::Null), &deep(json!([]))));
+    assert!(same(&deep(Value::Null), &deep(json!([]))));
+    assert!(!same(&deep(json!([1])), &deep(json!([]))));
 }
 
 #[test]
