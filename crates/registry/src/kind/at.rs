@@ -11,7 +11,7 @@
 //! updated, and what a client writes has to follow the rule.
 use crate::features::{Feature, FeatureGates};
 use crate::kind::{Report, validate_annotations, validate_label_selector, validate_labels};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use setpoint_object::field;
 use setpoint_object::quantity::Quantity;
 use std::cell::RefCell;
@@ -150,41 +150,30 @@ pub(super) fn same(a: &Value, b: &Value) -> bool {
         Value::Object(members) => members.is_empty(),
         _ => false,
     };
-    a == b || is_empty(a) && is_empty(b) || same_but_for_lists(a, b)
-}
-
-/// Whether two values are the same if a missing value is an empty list.
-fn same_but_for_lists(a: &Value, b: &Value) -> bool {
-    let is_none = |value: &Value| value.as_array().map_or(value.is_null(), Vec::is_empty);
-    match (a, b) {
-        (Value::Object(a), Value::Object(b)) => all_members(a, b, same_but_for_lists),
-        (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_but_for_lists(a, b))
-        }
-        _ => a == b || is_none(a) && is_none(b),
-    }
+    let is_no_list = |value: &Value| value.as_array().map_or(value.is_null(), Vec::is_empty);
+    a == b
+        || is_empty(a) && is_empty(b)
+        || alike(a, b, &|a, b| a == b || is_no_list(a) && is_no_list(b))
 }
 
 /// Whether two values are the same in all their members ([`same`]).
 pub(super) fn same_in_all(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Object(a), Value::Object(b)) => all_members(a, b, same_in_all),
-        (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_in_all(a, b))
-        }
-        _ => same(a, b),
-    }
+    alike(a, b, &same)
 }
 
-/// Whether two values of each name that one of two objects has are the same; `null` if the other
-/// has none.
-pub(super) fn all_members(
-    a: &Map<String, Value>,
-    b: &Map<String, Value>,
-    are_same: fn(&Value, &Value) -> bool,
-) -> bool {
-    a.iter().all(|(name, value)| are_same(value, b.get(name).unwrap_or(&MISSING)))
-        && b.iter().all(|(name, value)| a.contains_key(name) || are_same(&MISSING, value))
+/// Whether two values are the same in all their members and items. `are_same`: whether two are
+/// that are not both objects or both lists; a missing member is `null`.
+pub(super) fn alike(a: &Value, b: &Value, are_same: &impl Fn(&Value, &Value) -> bool) -> bool {
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            a.iter().all(|(name, a)| alike(a, b.get(name).unwrap_or(&MISSING), are_same))
+                && b.iter().all(|(name, b)| a.contains_key(name) || alike(&MISSING, b, are_same))
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| alike(a, b, are_same))
+        }
+        _ => are_same(a, b),
+    }
 }
 
 // Walking.

@@ -1,5 +1,5 @@
 //! What Workloads and PodGroups share: how the pods of a group are scheduled.
-use crate::kind::at::{At, all_members};
+use crate::kind::at::{At, alike};
 use serde_json::Value;
 use setpoint_object::name;
 use std::collections::HashSet;
@@ -95,11 +95,5 @@ pub(super) fn is_same(a: &Value, b: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         _ => false,
     };
-    match (a, b) {
-        (Value::Object(a), Value::Object(b)) => all_members(a, b, is_same),
-        (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
-        }
-        _ => a == b || is_empty(a) && is_empty(b),
-    }
+    alike(a, b, &|a, b| a == b || is_empty(a) && is_empty(b))
 }
