@@ -5,13 +5,17 @@
 //! out and needs only a toolchain.
 //!
 //! Property tests start from a fixed seed, so that the same code always passes or fails. `--seed`
-//! sets another one, to search for failures.
+//! sets another one, to search for failures. What failed is said again at the end.
+
+mod failures;
 
 use crate::cargo::cargo;
 use crate::parts::Parts;
 use anyhow::{Context, Result, bail};
+use failures::Failures;
+use std::io::{BufRead, BufReader};
 use std::num::NonZero;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// How many tests of a program run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -96,7 +100,24 @@ pub(crate) fn tidy() -> Result<()> {
     pass(cargo)
 }
 
+/// Runs tests, prints what they print, and what failed once more at the end.
 fn pass(mut cargo: Command) -> Result<()> {
-    let status = cargo.status().context("cannot start cargo")?;
-    if status.success() { Ok(()) } else { bail!("{cargo:?} failed") }
+    let mut running = cargo.stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
+    let mut failures = Failures::default();
+    if let Some(output) = running.stdout.take() {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).context("cannot read what the tests print")? > 0 {
+            let text = String::from_utf8_lossy(&line);
+            print!("{text}");
+            failures.take(text.trim_end_matches(['\r', '\n']));
+            line.clear();
+        }
+    }
+    let status = running.wait().context("cannot wait for cargo")?;
+    if status.success() {
+        return Ok(());
+    }
+    println!("{failures}");
+    bail!("the tests failed")
 }

@@ -14,7 +14,7 @@ const INPUT_BYTES_MAX: usize = 4096;
 /// Checks each input of a target's corpus and `n_mutants` mutants of each, the same ones every
 /// time.
 fn replay(target: &str, n_mutants: usize, check: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    let folder = Path::new("corpus").join(target);
     let entries = std::fs::read_dir(&folder).unwrap();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();

@@ -1,7 +1,8 @@
-//! Files are read within bounds.
+//! Files are read within bounds, and found where a program runs.
 
 use super::{code_of, sources};
-use std::path::Path;
+use crate::cargo::root;
+use std::path::{Path, PathBuf};
 
 /// Calls that read a file as a whole, or open it to be read. kube-client's read kubeconfigs and
 /// what they name.
@@ -71,4 +72,28 @@ fn files_that_users_name_are_read_within_bounds() {
     assert!(wrong.is_empty(), "use setpoint_small_file: {wrong:#?}");
     let unused: Vec<_> = READERS.iter().filter(|(name, _)| !used.contains(name)).collect();
     assert!(unused.is_empty(), "they read no files any more: {unused:#?}");
+}
+
+/// Programs that know where they were built, with the reason.
+const PLACED: &[(&str, &str)] = &[
+    ("benches/src/results.rs", "started by hand, from any folder"),
+    ("xtask/src/cargo.rs", "the fallback where cargo did not start it"),
+];
+
+/// Two checkouts may share a target folder, and what one of them built is then run in the other.
+/// Cargo runs tests in their package's folder, so their paths start there.
+#[test]
+fn tests_find_their_files_from_where_they_run() {
+    let place = concat!("env!(\"CARGO_", "MANIFEST_DIR\")");
+    let wrong: Vec<PathBuf> = sources()
+        .into_iter()
+        .filter(|path| !PLACED.iter().any(|(placed, _)| Path::new(placed) == path))
+        .filter(|path| {
+            let code = std::fs::read_to_string(root().join(path)).unwrap();
+            // What is included is read while it is built.
+            let included = code.matches(&format!("include_str!(concat!({place}")).count();
+            code.matches(place).count() > included
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?} look where they were built");
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 fn operator(server: &Server) -> Lines {
     let mut kopf = Command::new(part("SETPOINT_TEST_KOPF"));
     kopf.args(["run", "--quiet", "--standalone", "--namespace", "default"]);
-    kopf.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/kopf/operator.py"));
+    kopf.arg(std::path::absolute("tests/clients/kopf/operator.py").unwrap());
     kopf.env("KUBECONFIG", server.kubeconfig()).env("PYTHONDONTWRITEBYTECODE", "1");
     kopf.current_dir(server.folder.path());
     Lines::of(kopf)

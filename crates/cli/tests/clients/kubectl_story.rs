@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/story.md");
+const PAGE: &str = "../../docs/story.md";
 
 /// Commands that change nothing are repeated until they print what the page says.
 const READS: [&str; 4] =

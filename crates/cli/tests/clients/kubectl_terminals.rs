@@ -11,7 +11,7 @@ use std::time::Instant;
 #[track_caller]
 fn in_terminal(kubectl: &Kubectl<'_>, line: &str, steps: &str) -> i32 {
     let inner = kubectl.command(line);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/python/terminal.py");
+    let script = std::path::absolute("tests/clients/python/terminal.py").unwrap();
     let mut command = Command::new(part("SETPOINT_TEST_PYTHON"));
     command.arg(script).arg(steps).arg(inner.get_program()).args(inner.get_args());
     command.env_clear().envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));

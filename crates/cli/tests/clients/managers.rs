@@ -17,9 +17,6 @@ use witness::Witness;
 
 /// Extra time for a busy machine.
 const SLACK: Duration = Duration::from_secs(5);
-/// Maximum time of a hand-over in which nobody waits for a lease to expire: less than the shortest
-/// lease, a second.
-const HAND_OVER_MAX: Duration = Duration::from_millis(900);
 /// Number of objects.
 const N_MAPS: usize = 3;
 
@@ -92,7 +89,9 @@ fn stopped_leader_hands_over_at_once() {
     stage.leader.signal("TERM");
     let took = stage.taken_over(stopped);
     println!("hand-over after SIGTERM: {took:?}");
-    assert!(took <= HAND_OVER_MAX, "{took:?}: the candidate waited for the lease");
+    // The lease was renewed at most two periods ago. How short a hand-over is, in periods and not
+    // on a busy machine, the runtime's tests show.
+    assert!(took < LEASE - RETRY * 2, "{took:?}: the candidate waited for the lease");
     assert_eq!(stage.leader.wait(), Some(0));
     stage.assert_succession();
     // Passes end before the lease is released.

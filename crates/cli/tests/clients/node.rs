@@ -13,7 +13,7 @@ fn run(script: &str, options: &[&OsStr]) {
     let folder = server.folder.path();
     std::os::unix::fs::symlink(part("SETPOINT_TEST_NODE_MODULES"), folder.join("node_modules"))
         .unwrap();
-    let source = format!("{}/tests/clients/node/{script}", env!("CARGO_MANIFEST_DIR"));
+    let source = format!("tests/clients/node/{script}");
     std::fs::copy(source, folder.join(script)).unwrap();
     let mut node = Command::new("node");
     node.arg(folder.join(script)).env("KUBECONFIG", server.kubeconfig()).current_dir(folder);

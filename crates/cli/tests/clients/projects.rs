@@ -30,7 +30,7 @@ const BREAK: &str = "\u{1}";
 /// Runs the commands of a transcript and compares their output.
 #[track_caller]
 fn check(project: &str) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/projects").join(project);
+    let folder = Path::new("tests/clients/projects").join(project);
     let transcript = folder.join("kubectl.txt");
     let expected = std::fs::read_to_string(&transcript).unwrap();
     let commands = || expected.lines().filter_map(|line| line.strip_prefix("$ "));

@@ -8,7 +8,7 @@ use std::process::Command;
 fn run(script: &str) {
     let server = Server::start();
     server.file("crd.yaml", CRD_YAML);
-    let path = format!("{}/tests/clients/python/{script}", env!("CARGO_MANIFEST_DIR"));
+    let path = std::path::absolute(format!("tests/clients/python/{script}")).unwrap();
     let output = Command::new(part("SETPOINT_TEST_PYTHON"))
         .arg(path)
         .env("KUBECONFIG", server.kubeconfig())

@@ -39,7 +39,7 @@ fn kubectl_is_run_as_envtest_runs_it() {
 
 #[test]
 fn python_starts_the_binaries_as_a_fixture() {
-    let script = format!("{}/tests/envtest/fixture.py", env!("CARGO_MANIFEST_DIR"));
+    let script = std::path::absolute("tests/envtest/fixture.py").unwrap();
     let mut python = Command::new(part("SETPOINT_TEST_PYTHON"));
     python.arg(script).env("KUBEBUILDER_ASSETS", assets());
     assert!(ok(&mut python).contains("passed"));

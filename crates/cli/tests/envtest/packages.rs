@@ -15,7 +15,7 @@ fn packages() -> &'static Path {
         let mut dist = Command::new(part("SETPOINT_TEST_XTASK"));
         dist.args(["dist", "--level", "1", "--program", env!("CARGO_BIN_EXE_setpoint"), "--out"]);
         // Where it finds the workspace.
-        let workspace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xtask");
+        let workspace = std::path::absolute("../../xtask").unwrap();
         ok(dist.arg(&folder).env("CARGO_MANIFEST_DIR", workspace));
         folder
     })
@@ -23,7 +23,7 @@ fn packages() -> &'static Path {
 
 /// Copies a suite into a project.
 fn suite(name: &str, project: &Path) {
-    let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/envtest/packages").join(name);
+    let suite = Path::new("tests/envtest/packages").join(name);
     std::fs::copy(suite, project.join(name)).unwrap();
 }
 
@@ -84,8 +84,7 @@ fn junit_extension_gives_each_test_a_plane() {
     let project = tempfile::tempdir().unwrap();
     let project = project.path();
     suite("SetpointTest.java", project);
-    let extension =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../../packages/java/setpoint/SetpointExtension.java");
+    let extension = "../../packages/java/setpoint/SetpointExtension.java";
     let mut javac = Command::new("javac");
     javac.arg("-cp").arg(&jars).arg("-d").arg(project).arg(extension);
     ok(javac.arg(project.join("SetpointTest.java")));

@@ -163,7 +163,7 @@ spec:
 
 fn python(server: &Server, script: &str) {
     server.file("crd.yaml", CRD_YAML);
-    let path = format!("{}/tests/clients/python/{script}", env!("CARGO_MANIFEST_DIR"));
+    let path = std::path::absolute(format!("tests/clients/python/{script}")).unwrap();
     let mut python = Command::new(part("SETPOINT_TEST_PYTHON"));
     python.arg(path).env("KUBECONFIG", server.kubeconfig()).current_dir(server.folder.path());
     let output = python.output().unwrap();

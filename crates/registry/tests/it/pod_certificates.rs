@@ -64,7 +64,7 @@ async fn request_names_a_pod_and_proves_that_it_has_the_key() {
     let mut broken = STANDARD.decode(csr(&key)).unwrap();
     *broken.last_mut().unwrap() ^= 1;
     let data = |name: &str| {
-        let path = format!("{}/../jwt/testdata/possession/{name}", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("../jwt/testdata/possession/{name}");
         STANDARD.encode(std::fs::read(path).unwrap())
     };
     for (member, value, why) in [

@@ -16,7 +16,7 @@ use setpoint_testenv::TestEnv;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/story.md");
+const PAGE: &str = "../../docs/story.md";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const WEB: &str = "/apis/apps/v1/namespaces/default/deployments/web";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -351,7 +351,7 @@ fn deployment_lives_and_every_write_names_its_pass() {
         if std::env::var_os("SHOW_TIMELINE").is_some() {
             println!("{timeline}");
         }
-        expect_file![PAGE].assert_eq(&page(&timeline));
+        expect_file![std::path::absolute(PAGE).unwrap()].assert_eq(&page(&timeline));
         env.stop().await.unwrap();
     });
 }

@@ -26,9 +26,9 @@ pub(crate) const ROLE: &str = "SETPOINT_TEST_ROLE";
 /// The exit status of a manager that lost the lead.
 pub(crate) const LOST: i32 = 3;
 
-/// Short, so that tests are fast.
-pub(crate) const LEASE: Duration = Duration::from_secs(3);
-const RENEW: Duration = Duration::from_secs(2);
+/// Short, so that tests are fast, and long enough that a leader on a busy machine keeps it.
+pub(crate) const LEASE: Duration = Duration::from_secs(8);
+const RENEW: Duration = Duration::from_secs(6);
 pub(crate) const RETRY: Duration = Duration::from_millis(400);
 
 /// Duration of a pass before it writes. A process spends most of its time here, so it is usually

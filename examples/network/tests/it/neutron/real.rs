@@ -38,7 +38,7 @@ impl Server {
     async fn run(python: &Path, script: &str, folder: &Path, arguments: &[&str]) -> Self {
         let log = std::fs::File::create(folder.join("log")).unwrap();
         let mut process = Command::new(python)
-            .arg(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/neutron")).join(script))
+            .arg(std::path::absolute(Path::new("neutron").join(script)).unwrap())
             .arg(folder)
             .args(arguments)
             .arg("--with-parent")
