@@ -44,7 +44,7 @@ mod tunnel;
 
 pub use config::{EgressConfig, EgressConfigError, FILE_BYTES_MAX};
 pub use http_connect::HEAD_BYTES_MAX;
-pub use observer::{DialObserver, Protocol, Stage, Transport};
+pub use observer::{DialFailure, DialObserver, Protocol, Segment, Stage, Transport, TunnelStatus};
 pub use proxy::EgressError;
 pub use setpoint_dial::{
     ADDRESSES_MAX, Dial, DialError, Dialer, EgressSelector, EgressType, Socket, Wire,

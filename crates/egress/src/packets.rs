@@ -20,6 +20,21 @@ pub(crate) enum PacketType {
     Drain = 6,
 }
 
+impl PacketType {
+    /// The name in metrics.
+    fn name(self) -> &'static str {
+        match self {
+            Self::DialReq => "DIAL_REQ",
+            Self::DialRsp => "DIAL_RSP",
+            Self::CloseReq => "CLOSE_REQ",
+            Self::CloseRsp => "CLOSE_RSP",
+            Self::Data => "DATA",
+            Self::DialCls => "DIAL_CLS",
+            Self::Drain => "DRAIN",
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Packet {
     #[prost(enumeration = "PacketType", tag = "1")]
@@ -94,6 +109,13 @@ pub(crate) struct Data {
     pub(crate) error: String,
     #[prost(bytes = "bytes", tag = "3")]
     pub(crate) data: Bytes,
+}
+
+impl Packet {
+    /// The name of its type in metrics.
+    pub(crate) fn kind(&self) -> &'static str {
+        PacketType::try_from(self.r#type).map_or("Unknown", PacketType::name)
+    }
 }
 
 impl From<Payload> for Packet {

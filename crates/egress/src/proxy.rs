@@ -148,7 +148,11 @@ impl Way {
     }
 
     /// Connects to the proxy, and asks it to connect to `target`.
-    async fn dial(&self, target: &str) -> Result<Socket, (Stage, DialError)> {
+    async fn dial(
+        &self,
+        target: &str,
+        observer: &Arc<dyn DialObserver>,
+    ) -> Result<Socket, (Stage, DialError)> {
         let connect = |error| (Stage::Connect, error);
         let dialed = match self {
             Self::Tcp(proxy) => {
@@ -163,7 +167,7 @@ impl Way {
                 let socket = dial_unix(path).await.map_err(connect)?;
                 // Positive, as in konnectivity's client.
                 let random = dials.lock().random_range(0..=i64::MAX);
-                tunnel::open(socket, target, random).await
+                tunnel::open(socket, target, random, observer.clone()).await
             }
         };
         dialed.map_err(|error| (Stage::Proxy, error))
@@ -177,7 +181,7 @@ impl Dial for Proxied {
             let begun = Instant::now();
             self.observer.started(protocol, transport);
             let target = Address { host: host.to_owned(), port }.to_string();
-            match self.way.dial(&target).await {
+            match self.way.dial(&target, &self.observer).await {
                 Ok(socket) => {
                     self.observer.dialed(protocol, transport, begun.elapsed());
                     Ok(socket)

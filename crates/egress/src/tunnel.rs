@@ -1,10 +1,13 @@
 //! A tunnel of konnectivity: one connection behind a proxy over one gRPC stream.
 
+use crate::observer::{DialFailure, DialObserver, Segment, TunnelStatus};
 use crate::packets::{CloseRequest, Data, DialRequest, DialResponse, PROXY, Packet, Payload};
 use bytes::{BufMut as _, BytesMut};
+use parking_lot::Mutex;
 use setpoint_dial::{DialError, Socket};
-use setpoint_grpc::{Answers, Call, GrpcError, Requests, frame, request};
+use setpoint_grpc::{Answers, Call, GrpcError, Requests, RpcError, frame, request};
 use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +32,7 @@ pub const CLOSE_MAX: Duration = Duration::from_secs(10);
 const SENT_BYTES_MAX: usize = 32 << 10;
 
 /// Asks the proxy behind a socket for a connection to `target`, `host:port`. `random` tells this
-/// dial apart from all others of the proxy's clients.
+/// dial apart from all others of the proxy's clients. `observer` is told of the tunnel.
 ///
 /// # Errors
 ///
@@ -38,8 +41,8 @@ pub(crate) async fn open(
     socket: UnixStream,
     target: &str,
     random: i64,
+    observer: Arc<dyn DialObserver>,
 ) -> Result<Socket, DialError> {
-    let broken = |why: &dyn std::fmt::Display| DialError(format!("tunnel closed: {why}"));
     let mut http2 = h2::client::Builder::new();
     let http2 = http2.enable_push(false).handshake(socket).await;
     let (connection, driver) = http2.map_err(|error| broken(&error))?;
@@ -49,31 +52,110 @@ pub(crate) async fn open(
         let _ = driver.await;
     });
     let call = Call::open(connection, request("http", "localhost", PROXY), PACKET_BYTES_MAX).await;
-    let (mut requests, mut answers) = call.map_err(|error| broken(&error))?.split();
-    let dial = DialRequest { protocol: "tcp".to_owned(), address: target.to_owned(), random };
-    let dial = Packet::from(Payload::DialRequest(dial));
-    requests.send(frame(&dial), false).map_err(|error| broken(&error))?;
-    let connect_id = loop {
-        let answer = answers.next::<Packet>().await.map_err(|error| broken(&error))?;
-        match answer.ok_or_else(|| DialError("tunnel closed".to_owned()))?.payload {
-            Some(Payload::DialResponse(DialResponse { error, connect_id, random: of })) => {
-                match (of == random, error.is_empty()) {
-                    (true, true) => break connect_id,
-                    (true, false) => return Err(DialError(error)),
-                    (false, _) => return Err(DialError("tunnel closed".to_owned())),
-                }
-            }
-            Some(Payload::CloseDial(_)) => return Err(DialError("dial closed".to_owned())),
-            // Of no meaning before there is a connection.
-            _ => {}
-        }
+    let (requests, answers) = call.map_err(|error| broken(&error))?.split();
+    let stream = Stream {
+        requests: Sender { requests, observer: observer.clone() },
+        answers: Receiver { answers, observer: observer.clone() },
     };
+    let life = Life::begin(observer);
+    let (connect_id, stream) = dial(stream, target, random, &life).await?;
     let (near, far) = tokio::io::duplex(WAITING_BYTES_MAX);
     let is_broken = Arc::new(AtomicBool::new(false));
-    let pump = Pump { connect_id, requests, answers, far };
+    let pump = Pump { connect_id, stream, far, life };
     let told = is_broken.clone();
     tasks.spawn(async move { pump.run(&told).await });
     Ok(Socket::Other(Box::new(Tunnel { near, is_broken, _tasks: tasks })))
+}
+
+fn broken(why: &dyn std::fmt::Display) -> DialError {
+    DialError(format!("tunnel closed: {why}"))
+}
+
+/// Asks for a connection. Returns its number.
+async fn dial(
+    mut stream: Stream,
+    target: &str,
+    random: i64,
+    life: &Life,
+) -> Result<(i64, Stream), DialError> {
+    life.is(TunnelStatus::Dialing);
+    let mut failure = Failure { observer: &*life.observer, why: Some(DialFailure::Context) };
+    let asked = DialRequest { protocol: "tcp".to_owned(), address: target.to_owned(), random };
+    if let Err(error) = stream.requests.send(Payload::DialRequest(asked)) {
+        return Err(failure.is(DialFailure::Unknown, broken(&error)));
+    }
+    loop {
+        let closed = |error| (DialFailure::TunnelClosed, error);
+        let answer = match stream.answers.next().await {
+            Ok(answer) => answer.ok_or_else(|| closed(DialError("tunnel closed".to_owned()))),
+            Err(error) => Err(closed(broken(&error))),
+        };
+        let refused = match answer.map(|packet| packet.payload) {
+            Ok(Some(Payload::DialResponse(DialResponse { error, connect_id, random: of }))) => {
+                match (of == random, error.is_empty()) {
+                    (true, true) => {
+                        failure.why = None;
+                        life.is(TunnelStatus::Ok);
+                        return Ok((connect_id, stream));
+                    }
+                    (true, false) => (DialFailure::Endpoint, DialError(error)),
+                    (false, _) => closed(DialError("tunnel closed".to_owned())),
+                }
+            }
+            Ok(Some(Payload::CloseDial(_))) => {
+                (DialFailure::DialClosed, DialError("dial closed".to_owned()))
+            }
+            // Of no meaning before there is a connection.
+            Ok(_) => continue,
+            Err(refused) => refused,
+        };
+        return Err(failure.is(refused.0, refused.1));
+    }
+}
+
+/// What a dial has failed of, told at its end.
+struct Failure<'o> {
+    observer: &'o dyn DialObserver,
+    why: Option<DialFailure>,
+}
+
+impl Failure<'_> {
+    fn is(&mut self, why: DialFailure, error: DialError) -> DialError {
+        self.why = Some(why);
+        error
+    }
+}
+
+impl Drop for Failure<'_> {
+    fn drop(&mut self) {
+        if let Some(why) = self.why {
+            self.observer.tunnel_failed(why);
+        }
+    }
+}
+
+/// Where a tunnel is in its life, for its observer.
+struct Life {
+    observer: Arc<dyn DialObserver>,
+    status: Mutex<TunnelStatus>,
+}
+
+impl Life {
+    fn begin(observer: Arc<dyn DialObserver>) -> Self {
+        observer.tunnel(None, Some(TunnelStatus::Created));
+        Self { observer, status: Mutex::new(TunnelStatus::Created) }
+    }
+
+    fn is(&self, status: TunnelStatus) {
+        let before = mem::replace(&mut *self.status.lock(), status);
+        self.observer.tunnel(Some(before), Some(status));
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.observer.tunnel(Some(*self.status.get_mut()), None);
+    }
 }
 
 /// The end of a tunnel.
@@ -119,20 +201,62 @@ impl AsyncWrite for Tunnel {
     }
 }
 
+/// Both directions of a stream, whose packets an observer is told of.
+struct Stream {
+    requests: Sender,
+    answers: Receiver,
+}
+
+/// Packets to the proxy.
+struct Sender {
+    requests: Requests,
+    observer: Arc<dyn DialObserver>,
+}
+
+impl Sender {
+    fn send(&mut self, payload: Payload) -> Result<(), GrpcError> {
+        let packet = Packet::from(payload);
+        self.observer.packet(Segment::FromClient, packet.kind());
+        self.requests.send(frame(&packet), false)
+    }
+}
+
+/// Packets from the proxy.
+struct Receiver {
+    answers: Answers,
+    observer: Arc<dyn DialObserver>,
+}
+
+impl Receiver {
+    async fn next(&mut self) -> Result<Option<Packet>, GrpcError> {
+        let next = self.answers.next::<Packet>().await;
+        match &next {
+            Ok(Some(packet)) => self.observer.packet(Segment::ToClient, packet.kind()),
+            Ok(None) => {}
+            Err(error) => {
+                let code = RpcError::from(error.clone()).code;
+                self.observer.stream_failed(Segment::ToClient, code.name().unwrap_or("Unknown"));
+            }
+        }
+        next
+    }
+}
+
 /// Carries bytes between the end and the stream.
 struct Pump {
     connect_id: i64,
-    requests: Requests,
-    answers: Answers,
+    stream: Stream,
     far: DuplexStream,
+    life: Life,
 }
 
 impl Pump {
     async fn run(self, is_broken: &AtomicBool) {
-        let Self { connect_id, mut requests, answers, far } = self;
+        let Self { connect_id, stream: Stream { mut requests, answers }, far, life } = self;
         let (reader, mut writer) = tokio::io::split(far);
         let sent = async {
             send(&mut requests, reader, connect_id).await?;
+            life.is(TunnelStatus::Closing);
             tokio::time::sleep(CLOSE_MAX).await;
             Ok(())
         };
@@ -148,13 +272,13 @@ impl Pump {
 
 /// Sends what is written until it is shut down, and then a close.
 async fn send(
-    requests: &mut Requests,
+    sender: &mut Sender,
     mut reader: ReadHalf<DuplexStream>,
     connect_id: i64,
 ) -> Result<(), GrpcError> {
     let mut buffer = BytesMut::new();
     loop {
-        requests.room().await?;
+        sender.requests.room().await?;
         buffer.reserve(SENT_BYTES_MAX);
         // A duplex stream has no errors to read.
         let n = reader.read_buf(&mut (&mut buffer).limit(SENT_BYTES_MAX)).await.unwrap_or(0);
@@ -165,7 +289,7 @@ async fn send(
                 Payload::Data(Data { connect_id, data, error: String::new() })
             }
         };
-        requests.send(frame(&Packet::from(payload)), false)?;
+        sender.send(payload)?;
         if n == 0 {
             return Ok(());
         }
@@ -174,10 +298,10 @@ async fn send(
 
 /// Receives bytes until the connection is closed.
 async fn receive(
-    mut answers: Answers,
+    mut receiver: Receiver,
     writer: &mut WriteHalf<DuplexStream>,
 ) -> Result<(), GrpcError> {
-    while let Some(packet) = answers.next::<Packet>().await? {
+    while let Some(packet) = receiver.next().await? {
         match packet.payload {
             Some(Payload::Data(Data { data, .. })) => match writer.write_all(&data).await {
                 Ok(()) => {}

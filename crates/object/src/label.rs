@@ -21,7 +21,8 @@ const ERRORS_BYTES_MAX: usize = 16 << 10;
 pub struct Selector {
     requirements: Vec<Requirement>,
 }
-/// One requirement of a selector. Its values are sorted and unique.
+/// One requirement of a selector. Its values are sorted. One is there as often as an object says
+/// it, and only once where a text does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Requirement {
@@ -131,7 +132,6 @@ impl Requirement {
     /// Creates a requirement after validating it.
     fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, ParseError> {
         values.sort_unstable();
-        values.dedup();
         let mut faults = Vec::new();
         let show_values = || Value::from(values.clone());
         faults.extend(check_key(key, Path::new("key")));

@@ -168,7 +168,7 @@ fn is_visible(view: View<'_>) -> bool {
 }
 
 /// The word for a node's type in messages; empty for a number or a text.
-fn type_word(shape: Shape) -> &'static str {
+pub(crate) fn type_word(shape: Shape) -> &'static str {
     match shape {
         Shape::Object => "object",
         Shape::Array => "array",

@@ -1,4 +1,5 @@
 use super::*;
+use crate::observer::{Protocol, Stage, Transport};
 use crate::packets::{CloseDial, CloseResponse};
 use h2::RecvStream;
 use h2::server::SendResponse;
@@ -59,8 +60,48 @@ impl Proxy {
     }
 }
 
+/// Writes down what it is told.
+#[derive(Debug, Default)]
+struct Diary(Mutex<Vec<String>>);
+
+impl Diary {
+    fn note(&self, line: String) {
+        self.0.lock().push(line);
+    }
+
+    fn read(&self) -> String {
+        mem::take(&mut *self.0.lock()).join(", ")
+    }
+}
+
+impl DialObserver for Diary {
+    fn started(&self, _: Protocol, _: Transport) {}
+    fn failed(&self, _: Protocol, _: Transport, _: Stage) {}
+    fn dialed(&self, _: Protocol, _: Transport, _: Duration) {}
+    fn tunnel(&self, from: Option<TunnelStatus>, to: Option<TunnelStatus>) {
+        let name = |status: Option<TunnelStatus>| status.map_or("-", TunnelStatus::name);
+        self.note(format!("{} to {}", name(from), name(to)));
+    }
+    fn tunnel_failed(&self, why: DialFailure) {
+        self.note(format!("failed: {}", why.name()));
+    }
+    fn packet(&self, segment: Segment, kind: &'static str) {
+        self.note(format!("{} {kind}", segment.name()));
+    }
+    fn stream_failed(&self, segment: Segment, code: &'static str) {
+        self.note(format!("{} {code}", segment.name()));
+    }
+}
+
 /// Dials; `answer` is made of the dial's number.
 async fn dial(answer: impl FnOnce(i64) -> Payload) -> (Result<Socket, DialError>, Proxy) {
+    dial_observed(answer, Arc::new(())).await
+}
+
+async fn dial_observed(
+    answer: impl FnOnce(i64) -> Payload,
+    observer: Arc<dyn DialObserver>,
+) -> (Result<Socket, DialError>, Proxy) {
     let (near, far) = UnixStream::pair().unwrap();
     let script = async {
         let mut proxy = Proxy::accept(far).await;
@@ -69,7 +110,7 @@ async fn dial(answer: impl FnOnce(i64) -> Payload) -> (Result<Socket, DialError>
         proxy.send(answer(dial.random));
         proxy
     };
-    tokio::join!(open(near, "a.b:80", 42), script)
+    tokio::join!(open(near, "a.b:80", 42, observer), script)
 }
 
 async fn connected() -> (Socket, Proxy) {
@@ -159,8 +200,56 @@ async fn refused_dials_are_errors() {
     }
     let (near, far) = UnixStream::pair().unwrap();
     drop(far);
-    let error = open(near, "a.b:80", 1).await.unwrap_err();
+    let error = open(near, "a.b:80", 1, Arc::new(())).await.unwrap_err();
     assert!(error.0.starts_with("tunnel closed"), "{error}");
+}
+
+#[tokio::test]
+async fn an_observer_is_told_of_tunnels() {
+    let diary = Arc::new(Diary::default());
+    let (socket, mut proxy) = dial_observed(|random| dialed(random, ""), diary.clone()).await;
+    let begun = "- to created, created to dialing, from_client DIAL_REQ, to_client DIAL_RSP";
+    assert_eq!(diary.read(), format!("{begun}, dialing to ok"));
+    let mut socket = socket.unwrap();
+    write(&mut socket, b"a").await;
+    assert_eq!(proxy.bytes().await, b"a");
+    socket.shutdown().await.unwrap();
+    assert_eq!(proxy.next().await, Payload::CloseRequest(CloseRequest { connect_id: 7 }));
+    proxy.send(closed());
+    assert_eq!(socket.read(&mut [0; 4]).await.unwrap(), 0);
+    drop(socket);
+    turns(10).await;
+    assert_eq!(
+        diary.read(),
+        "from_client DATA, from_client CLOSE_REQ, ok to closing, to_client CLOSE_RSP, closing to -"
+    );
+
+    dial_observed(|random| dialed(random, "no route"), diary.clone()).await.0.unwrap_err();
+    assert_eq!(diary.read(), format!("{begun}, failed: endpoint, dialing to -"));
+
+    let (socket, proxy) = dial_observed(|random| dialed(random, ""), diary.clone()).await;
+    diary.read();
+    drop(proxy);
+    socket.unwrap().read(&mut [0; 4]).await.unwrap_err();
+    turns(10).await;
+    assert_eq!(diary.read(), "to_client Unavailable, ok to -");
+}
+
+/// Who dials bounds the time.
+#[tokio::test]
+async fn an_abandoned_dial_has_failed() {
+    let diary = Arc::new(Diary::default());
+    let (near, far) = UnixStream::pair().unwrap();
+    let waiting = open(near, "a.b:80", 42, diary.clone());
+    let asked = async {
+        let mut proxy = Proxy::accept(far).await;
+        proxy.next().await
+    };
+    tokio::select! {
+        _ = waiting => panic!("there was no answer"),
+        _ = asked => {}
+    }
+    assert!(diary.read().ends_with("DIAL_REQ, failed: context, dialing to -"));
 }
 
 /// The one who reads slowly slows the sender, in both directions.

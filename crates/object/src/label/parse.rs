@@ -121,7 +121,9 @@ impl<'a> Parser<'a> {
         if let Some(fault) = check_key(key, Path::root()) {
             return Err(fault.to_string());
         }
-        let make = |operator, values| {
+        let make = |operator, mut values: Vec<String>| {
+            values.sort_unstable();
+            values.dedup();
             Requirement::new(key, operator, values).map_err(|error| error.to_string())
         };
         if negated {

@@ -94,6 +94,11 @@ fn objects_give_the_same_selectors() {
     ]});
     let selector = Selector::from_object(&object).unwrap().unwrap();
     assert_eq!(selector.to_string(), "a in (x,y),b=1,!c");
+    let twice =
+        json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["y", "x", "y"]}]});
+    let selector = Selector::from_object(&twice).unwrap().unwrap();
+    assert_eq!(selector.to_string(), "a in (x,y,y)");
+    assert!(selector.matches(|_| Some("y")) && !selector.matches(|_| Some("z")));
     assert_eq!(Selector::from_object(&json!(null)), Ok(None));
     assert_eq!(Selector::from_object(&json!({})), Ok(Some(Selector::everything())));
 }

@@ -253,10 +253,11 @@ fn is_whole(quotient: f64) -> bool {
 /// Numbers from 2^53 on are no whole numbers in JSON.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// Checks membership. To the API `null` is in no enum, also in one that lists it.
+/// Checks membership, as the reference does: `null` is in no enum, also in one that lists it, and
+/// a number is listed that is so once it is converted, to an integer or to a character.
 pub(super) fn check_enum(v: &Validation, path: &str, value: &Value, report: &mut Report) {
     report.step(v.enumeration.len());
-    let is_listed = || v.enumeration.iter().any(|allowed| same(allowed, value));
+    let is_listed = || v.enumeration.iter().any(|allowed| lists(allowed, value));
     if v.enumeration.is_empty() || !value.is_null() && is_listed() {
         return;
     }
@@ -268,9 +269,16 @@ pub(super) fn check_enum(v: &Validation, path: &str, value: &Value, report: &mut
     report.push(Error::not_supported(Path::new(path), value, &texts));
 }
 
-fn same(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Number(a), Value::Number(b)) => compare(a, b) == Ordering::Equal,
-        _ => a == b,
+fn lists(allowed: &Value, value: &Value) -> bool {
+    match (allowed, value) {
+        (Value::Number(allowed), Value::Number(n)) if allowed.is_i64() && n.is_f64() => {
+            n.as_f64().map(|n| n.trunc() as i64) == allowed.as_i64()
+        }
+        (Value::Number(allowed), Value::Number(n)) => compare(allowed, n) == Ordering::Equal,
+        (Value::String(allowed), Value::Number(n)) => {
+            let code = n.as_u64().and_then(|code| u32::try_from(code).ok());
+            code.and_then(char::from_u32).is_some_and(|c| allowed.chars().eq([c]))
+        }
+        _ => allowed == value,
     }
 }

@@ -135,6 +135,19 @@ fn required_enum_and_bounds() {
         json!({"e": null}),
         expect![[r#"NotSupported spec.e: Unsupported value: null: supported values: "a""#]],
     );
+    // The reference converts the number before it looks.
+    check(
+        json!({
+            "n": {"type": "number", "enum": [1, 2]},
+            "o": {"type": "number", "enum": [1.5]},
+            "t": {"x-kubernetes-int-or-string": true, "enum": ["a", "é"]},
+            "u": {"x-kubernetes-int-or-string": true, "enum": ["ab"]},
+        }),
+        json!({"n": 1.5, "o": 1, "t": 233, "u": 97}),
+        expect![[r#"
+        NotSupported spec.o: Unsupported value: 1: supported values: "1.5"
+        NotSupported spec.u: Unsupported value: 97: supported values: "ab""#]],
+    );
     check(
         json!({"i": {"type": "integer", "minimum": 1, "maximum": 10}, "j": {"type": "integer", "minimum": 1, "exclusiveMinimum": true, "multipleOf": 3},
         "k": {"type": "number", "maximum": 10, "exclusiveMaximum": true}}),

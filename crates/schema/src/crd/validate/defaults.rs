@@ -4,7 +4,7 @@ use super::structural::TYPES;
 use super::text;
 use crate::crd::build;
 use crate::decode::conform_metadata;
-use crate::node::{TYPE_AND_METADATA, TypeSchema};
+use crate::node::{TYPE_AND_METADATA, TypeSchema, View};
 use crate::rules::{self, OBJECT_COST_MAX, Rules};
 use crate::{prune, validate as instance};
 use serde_json::{Map, Value};
@@ -213,6 +213,11 @@ fn rule_errors(
     budget: &mut u64,
 ) -> Errors {
     let view = schema.view();
+    if rules::declare(view, is_root, "self").is_none() {
+        let mut errors = Errors::default();
+        refuse_unseen(view, default, path, &mut errors);
+        return errors;
+    }
     let rules = Rules::new(view, is_root);
     let mut left = *budget;
     let errors =
@@ -226,4 +231,30 @@ fn rule_errors(
         rules::evaluate(&rules, view, default, None, false, path, &mut left_when_new).errors;
     *budget = left.min(left_when_new);
     errors
+}
+
+/// Refuses what is a default of nodes with rules that expressions do not see.
+fn refuse_unseen(view: View<'_>, value: &Value, path: &Path, errors: &mut Errors) {
+    if value.is_null() {
+        return;
+    }
+    if view.node().validation.as_deref().is_some_and(|validation| !validation.rules.is_empty()) {
+        let detail = "rule compiler initialization error: failed to convert to declType for CEL validation rules";
+        errors.push(Error::invalid(path.clone(), &rules::type_word(view.shape).into(), detail));
+    }
+    match value {
+        Value::Array(items) => {
+            let Some(view) = view.items() else { return };
+            for (i, item) in items.iter().enumerate() {
+                refuse_unseen(view, item, &path.index(i), errors);
+            }
+        }
+        Value::Object(members) => {
+            let Some(view) = view.additional.map(|id| view.at(id)) else { return };
+            for (name, member) in members {
+                refuse_unseen(view, member, &path.key(name), errors);
+            }
+        }
+        _ => {}
+    }
 }

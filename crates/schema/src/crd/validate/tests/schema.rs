@@ -355,6 +355,19 @@ fn defaults() {
             r#"spec.validation.openAPIV3Schema.properties[x].default.a: Invalid value: "integer": .a in body must be of type string: "integer""#
         ]],
     );
+    // Rules do not see what may be anything.
+    let any = json!({"x-kubernetes-preserve-unknown-fields": true});
+    check_property(
+        json!({
+            "type": "object",
+            "additionalProperties": any,
+            "default": {},
+            "x-kubernetes-validations": [{"rule": "self == oldSelf"}],
+        }),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].default: Invalid value: "object": rule compiler initialization error: failed to convert to declType for CEL validation rules"#
+        ]],
+    );
     // What is an integer or a string may be anything here.
     check_property(json!({"x-kubernetes-int-or-string": true, "default": {}}), expect![""]);
     // A default of the root needs a type.
