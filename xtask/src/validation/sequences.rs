@@ -29,6 +29,8 @@ const KINDS_OFF: &[&str] = &["Namespace", "APIService", "Event"];
 
 /// How answers differ to a request with a number of more than 32 bits.
 const CUT: &str = "cut number";
+/// Other owners after a change by an empty list or map.
+const OWNED_EMPTY: &str = "owned empty";
 /// How often an object is read until both servers agree, or until it is gone: controllers of the
 /// servers write conditions.
 const READS_MAX: usize = 40;
@@ -175,8 +177,15 @@ fn one(
         let shown = send(&step, subject, stored.as_ref(), sides)?;
         let [ours, original] = &shown.outcomes;
         let mut class = ours.differs(original);
-        if let Some(class) = class.as_mut().filter(|_| is_cut(&shown.answers)) {
-            class.what = CUT;
+        if let Some(class) = class.as_mut() {
+            if is_cut(&shown.answers) {
+                class.what = CUT;
+            } else if class.what == "object"
+                && class.ours.starts_with("metadata.managedFields")
+                && step.gives_empty()
+            {
+                class.what = OWNED_EMPTY;
+            }
         }
         if report.is_none() {
             show(&step, &shown, class.as_ref());

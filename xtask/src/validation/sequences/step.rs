@@ -80,6 +80,24 @@ impl Step {
         what.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
+    /// Whether it changes an object by an empty list or an empty map.
+    pub(super) fn gives_empty(&self) -> bool {
+        fn has_empty(value: &Value) -> bool {
+            match value {
+                Value::Array(items) => items.is_empty() || items.iter().any(has_empty),
+                Value::Object(members) => members.is_empty() || members.values().any(has_empty),
+                _ => false,
+            }
+        }
+        match &self.body {
+            _ if matches!(self.kind, Write::Create | Write::Apply | Write::Delete) => false,
+            Body::Same(body) => has_empty(body),
+            Body::Changed { changes, .. } => {
+                changes.iter().filter_map(|change| change.value.as_ref()).any(has_empty)
+            }
+        }
+    }
+
     /// The whole body, of a request that is the same to both.
     pub(super) fn whole(&self) -> String {
         match &self.body {
