@@ -147,15 +147,15 @@ fn webhook_service(service: &Value, path: &Path, errors: &mut Errors) {
     if !url_path.starts_with('/') {
         fault("must start with a '/'".to_owned());
     }
-    // The API takes off the first byte, whatever it is.
-    let mut rest = url_path.chars();
-    rest.next();
-    let inner = rest.as_str();
-    for (i, segment) in inner.strip_suffix('/').unwrap_or(inner).split('/').enumerate() {
+    // The API takes off the first byte, whatever it is. What is left of a character is in no name.
+    let inner = String::from_utf8_lossy(url_path.as_bytes().get(1..).unwrap_or_default());
+    for (i, segment) in inner.strip_suffix('/').unwrap_or(&inner).split('/').enumerate() {
         if segment.is_empty() {
             fault(format!("segment[{i}] may not be empty"));
-        } else if !name::dns1123_subdomain(segment).is_empty() {
-            fault(format!("segment[{i}]: {}", name::dns1123_subdomain(segment).join(",")));
+            continue;
+        }
+        for why in name::dns1123_subdomain(segment) {
+            fault(format!("segment[{i}]: {why}"));
         }
     }
 }

@@ -474,6 +474,12 @@ fn conversion() {
         spec.conversion.webhookClientConfig.service.path: Invalid value: "x//y": segment[0] may not be empty
         spec.conversion.webhookClientConfig.service.path: Invalid value: "x//y": segment[1] may not be empty"#]],
     );
+    with(
+        hook(json!({"service": {"name": "n", "namespace": "n", "path": "ümlaut"}}), json!(["v1"])),
+        expect![[r#"
+        spec.conversion.webhookClientConfig.service.path: Invalid value: "ümlaut": must start with a '/'
+        spec.conversion.webhookClientConfig.service.path: Invalid value: "ümlaut": segment[0]: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"#]],
+    );
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(super) fn validate(job: &Value, old: Option<&Value>, errors: &mut Report) {
         if says.is_finished() && status.int_of("terminating") > 0 {
             status.get("terminating").invalid("terminating>0 is invalid for finished job");
         }
-        if status.int_of("ready") > status.int_of("active") {
+        if status.has("ready") && status.int_of("ready") > status.int_of("active") {
             status.get("ready").invalid("cannot set more ready pods than active");
         }
         says.success(&conditions, spec.has("successPolicy"));

@@ -405,6 +405,11 @@ fn jobs() {
                 json!({"active": 1, "ready": 2}),
                 &["status.ready: Invalid value: 2: cannot set more ready pods than active"],
             ),
+            // Where nobody says how many are ready, they are not more.
+            (
+                json!({"active": -2}),
+                &["status.active: Invalid value: -2: must be greater than or equal to 0"],
+            ),
             (
                 json!({"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:01Z", "conditions": [{"type": "Complete", "status": "True"}, {"type": "SuccessCriteriaMet", "status": "True"}]}),
                 &[],
