@@ -53,12 +53,12 @@ pub(crate) async fn open(
     });
     let call = Call::open(connection, request("http", "localhost", PROXY), PACKET_BYTES_MAX).await;
     let (requests, answers) = call.map_err(|error| broken(&error))?.split();
-    let stream = Stream {
+    let mut stream = Stream {
         requests: Sender { requests, observer: observer.clone() },
         answers: Receiver { answers, observer: observer.clone() },
     };
     let life = Life::begin(observer);
-    let (connect_id, stream) = dial(stream, target, random, &life).await?;
+    let connect_id = dial(&mut stream, target, random, &life).await?;
     let (near, far) = tokio::io::duplex(WAITING_BYTES_MAX);
     let is_broken = Arc::new(AtomicBool::new(false));
     let pump = Pump { connect_id, stream, far, life };
@@ -73,11 +73,11 @@ fn broken(why: &dyn std::fmt::Display) -> DialError {
 
 /// Asks for a connection. Returns its number.
 async fn dial(
-    mut stream: Stream,
+    stream: &mut Stream,
     target: &str,
     random: i64,
     life: &Life,
-) -> Result<(i64, Stream), DialError> {
+) -> Result<i64, DialError> {
     life.is(TunnelStatus::Dialing);
     let mut failure = Failure { observer: &*life.observer, why: Some(DialFailure::Context) };
     let asked = DialRequest { protocol: "tcp".to_owned(), address: target.to_owned(), random };
@@ -96,7 +96,7 @@ async fn dial(
                     (true, true) => {
                         failure.why = None;
                         life.is(TunnelStatus::Ok);
-                        return Ok((connect_id, stream));
+                        return Ok(connect_id);
                     }
                     (true, false) => (DialFailure::Endpoint, DialError(error)),
                     (false, _) => closed(DialError("tunnel closed".to_owned())),
