@@ -161,9 +161,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let servers = args.programs.start("validation", Layout::Apart)?;
     let all = bases::bases(None)?;
     let material = Material::of(&all);
-    let wanted = bases::bases(args.kind.as_deref())?;
     let mut sides = [Connection::new(&servers.ours), Connection::new(&servers.original)];
-    let starts = stored(wanted, &mut sides)?;
+    let mut starts = stored(all, &mut sides)?;
+    if let Some(kind) = &args.kind {
+        ensure!(starts.iter().any(|start| start.base.kind == kind), "no such kind");
+        starts
+            .iter_mut()
+            .filter(|start| start.base.kind != kind)
+            .for_each(|other| other.weight = 0);
+    }
     for number in &args.case {
         let case = case(args.seed, *number, &starts, &material);
         println!("\ncase {number}");
@@ -194,8 +200,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             about: "The same requests to kube-apiserver and to `setpoint up`. A request is a valid \
                     object with one to three small changes: a member is removed, added, doubled or \
                     set to an odd value, or gets a value from another object. It is sent as a dry \
-                    run: as a create, or as an update, a patch or an update of a subresource of an \
-                    object that was created before. Compared are the code, the reason, the causes \
+                    run: as a create, as an update, a patch or an update of a subresource of an \
+                    object that was created before, or as a binding, an eviction or a request for \
+                    a token of one. Compared are the code, the reason, the causes \
                     in their order, the message, the warnings, and, if it was accepted, the object \
                     with its defaults.",
             unit: "cases",
@@ -226,7 +233,7 @@ fn stored(bases: Vec<Base>, sides: &mut [Connection; 2]) -> Result<Vec<Start>> {
     }
     let mut created = Vec::new();
     for base in bases {
-        let mut is_stored = base.resource.serves("get");
+        let mut is_stored = base.has_verb("get");
         for (at, side) in sides.iter_mut().enumerate() {
             let name = ["ours", "original"][at];
             let answer = side.send(
@@ -237,7 +244,7 @@ fn stored(bases: Vec<Base>, sides: &mut [Connection; 2]) -> Result<Vec<Start>> {
             if answer.code >= 300 {
                 println!("{} as a dry run, {name}: {}", base.title(), text(&answer));
             }
-            if !base.resource.serves("get") {
+            if !base.has_verb("get") {
                 continue;
             }
             let path = base.path(FIXTURES);
@@ -315,6 +322,8 @@ fn case(seed: u64, number: usize, starts: &[Start], material: &Material) -> Case
         65..75 if start.has_status() => Verb::Of("status"),
         75..78 if start.serves("resize") => Verb::Of("resize"),
         78..81 if start.serves("ephemeralcontainers") => Verb::Of("ephemeralcontainers"),
+        75..81 if start.serves("approval") => Verb::Of("approval"),
+        75..81 if start.serves("finalize") => Verb::Of("finalize"),
         81..86 => Verb::Patch,
         _ => Verb::Update,
     };
@@ -328,6 +337,7 @@ fn case(seed: u64, number: usize, starts: &[Start], material: &Material) -> Case
             pointer != "/metadata/name" && (is_any || pointer.starts_with("/status"))
         }
         Verb::Of("ephemeralcontainers") => pointer.starts_with("/spec/ephemeralContainers"),
+        Verb::Of("approval") => is_any || pointer.starts_with("/status"),
         Verb::Of(_) => pointer.starts_with("/spec/"),
     };
     let object = match (verb, stored) {
@@ -407,7 +417,7 @@ fn quoted(text: &str) -> String {
 
 /// The group of requests that a difference belongs to.
 fn key(case: &Case, starts: &[Start], class: Class) -> Key {
-    let kind = starts[case.base].base.resource.kind;
+    let kind = starts[case.base].base.kind;
     let is_of_pods = [&class.ours, &class.original].iter().any(|text| text.starts_with("(pod)"));
     let kind = if is_of_pods { "templates of pods" } else { kind };
     let verb = match case.verb {
@@ -433,7 +443,7 @@ fn one(
         let mut report = lock()?;
         report.cases += 1;
         report.accepted += usize::from(original.0.is_accepted());
-        let kind = report.kinds.entry(starts[case.base].base.resource.kind).or_default();
+        let kind = report.kinds.entry(starts[case.base].base.kind).or_default();
         kind[0] += 1;
         kind[1] += usize::from(key.is_some());
         report.differing += usize::from(key.is_some());

@@ -10,6 +10,7 @@ use crate::verb::Verb;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::Value;
+use setpoint_object::field::quote;
 use setpoint_object::field_selector::{FieldSelector, Term};
 use setpoint_object::{ApiError, Origin, name};
 use setpoint_schema::encode::to_bytes;
@@ -43,6 +44,19 @@ pub trait Row: Clone {
     fn version(&self) -> &str;
     /// Plural name.
     fn resource(&self) -> &str;
+}
+
+/// Refuses a name that cannot be a part of an object's key.
+pub(crate) fn check_name(name: &str) -> Result<(), ApiError> {
+    if name.is_empty() {
+        return Err(ApiError::bad_request("Name parameter required."));
+    }
+    let faults = name::path_segment(name);
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let text = format!("Name parameter invalid: {}: {}", quote(name), faults.join(";"));
+    Err(ApiError::bad_request(text))
 }
 
 /// The resource that a request is about, with the row that serves it. An empty `name` means the

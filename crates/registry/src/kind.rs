@@ -24,6 +24,7 @@
 //! A kind module never imports another one, except for the same object under another name.
 mod address;
 pub(crate) mod admissionregistration;
+pub(crate) mod annotated;
 mod apiextensions;
 mod apiregistration;
 mod apiserverinternal;
@@ -314,8 +315,8 @@ pub struct Kind {
     /// Reports what comes before the faults that the metadata has by the rules of the kind. See
     /// [`Validate`].
     pub validate_before: Validate,
-    /// What [`validate`](Self::validate) and [`validate_status`](Self::validate_status) check, and
-    /// after `Not:` what they leave out, for `docs/compatibility.md`; empty: not described there.
+    /// What [`validate`](Self::validate) and [`validate_status`](Self::validate_status) check,
+    /// for `docs/compatibility.md`; empty: not described there.
     pub rules: &'static str,
     /// Reports invalid fields and changes of a write through `/status`. See [`Validate`].
     pub validate_status: Validate,

@@ -23,6 +23,7 @@ pub use listed::{List, Listed};
 pub(crate) use options::{Fresh, WatchStart};
 pub(crate) use scope::Scope;
 
+use crate::attributes::check_name;
 use crate::cache::LONG_BYTES_MIN;
 use crate::connect::{is_connected, no_agent, object_name};
 use crate::conversion::ObjectVersion;
@@ -35,8 +36,7 @@ use crate::stored::tree;
 use crate::subresource::Subresource;
 use crate::unreadable::sealed;
 use crate::verb::Verb;
-use setpoint_object::field::quote;
-use setpoint_object::{ApiError, encode, name};
+use setpoint_object::{ApiError, encode};
 use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::At;
@@ -58,10 +58,7 @@ impl Registry {
         let target = attributes.target()?;
         let resource = &*target.resource;
         self.inner.compile(resource).await?;
-        if let Some(fault) = name::path_segment(&target.name).first() {
-            let text = format!("Name parameter invalid: {}: {fault}", quote(&target.name));
-            return Err(ApiError::bad_request(text));
-        }
+        check_name(&target.name)?;
         let asked = options::parse_revision(resource_version).map_err(ApiError::unclassified)?;
         let name = object_name(target)?;
         let key = resource.key(&target.namespace, name);

@@ -40,7 +40,7 @@ pub use json::{json_object_fault, number_at};
 pub use lenient::conform_stored;
 pub(crate) use lenient::type_and_metadata;
 pub use number::settle_numbers;
-pub use scalar::base64_fault;
+pub use scalar::{base64_fault, time_fault};
 pub use strict::field_problems;
 
 use crate::node::TypeSchema;

@@ -56,7 +56,7 @@ pub(super) fn subjects(kind: Option<&str>) -> Result<Vec<Subject>> {
     for base in bases::bases(None)? {
         let row = base.resource;
         let verbs = ["create", "get", "watch"];
-        if !verbs.iter().all(|verb| row.serves(verb)) {
+        if !verbs.iter().all(|verb| base.has_verb(verb)) {
             continue;
         }
         let same = |other: &&setpoint_facts::Resource| {

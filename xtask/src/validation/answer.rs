@@ -2,7 +2,7 @@
 
 use super::chance::{
     UID_LEN, clean, generated, hide_name, is_made, normalize, without_addresses, without_chance,
-    without_port, without_times,
+    without_port, without_times, without_uids,
 };
 use crate::http::Answer;
 use serde_json::Value;
@@ -100,6 +100,7 @@ impl Outcome {
         if !uid.is_empty() {
             outcome.message = outcome.message.replace(&uid, "UID");
         }
+        outcome.message = without_uids(&outcome.message, &request.to_string());
         for cause in body["details"]["causes"].as_array().into_iter().flatten() {
             let mut message = text(&cause["message"]);
             let field = text(&cause["field"]);

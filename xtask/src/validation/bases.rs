@@ -2,6 +2,7 @@
 
 use super::places::{Place, places};
 use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
 use serde_json::Value;
 use setpoint_facts::{DEFINITIONS, Definition, RESOURCES, Resource, Type};
 use std::collections::BTreeMap;
@@ -18,6 +19,9 @@ const FILES: &[&str] = &[
     include_str!("bases/cluster.json"),
     include_str!("bases/policies.json"),
 ];
+
+/// Objects that are posted to subresources of fixtures.
+const ACTS: &str = include_str!("bases/acts.json");
 
 /// What differs in the object that is created for real, so that the dry runs do not meet it.
 const OTHERS: &[(&str, &str)] = &[
@@ -38,6 +42,10 @@ const OTHERS: &[(&str, &str)] = &[
 #[derive(Debug)]
 pub(crate) struct Base {
     pub(crate) resource: &'static Resource,
+    /// Where it is posted, if that does something to another object of the resource.
+    act: Option<String>,
+    /// Its kind.
+    pub(crate) kind: &'static str,
     pub(crate) ty: Type,
     /// What is created as a dry run, changed.
     pub(crate) object: Value,
@@ -49,11 +57,14 @@ impl Base {
     /// `kind/name`.
     pub(crate) fn title(&self) -> String {
         let name = self.object["metadata"]["name"].as_str().unwrap_or("-");
-        format!("{}/{name}", self.resource.kind)
+        format!("{}/{name}", self.kind)
     }
 
-    /// The path of the collection in a namespace.
+    /// The path of the collection in a namespace, or of the act.
     pub(crate) fn path(&self, namespace: &str) -> String {
+        if let Some(act) = &self.act {
+            return act.clone();
+        }
         let Resource { group, version, resource, namespaced, .. } = self.resource;
         let root = match *group {
             "" => format!("/api/{version}"),
@@ -76,34 +87,70 @@ impl Base {
     }
 
     pub(crate) fn serves(&self, subresource: &str) -> bool {
-        self.resource.subresources.iter().any(|one| one.name == subresource)
+        self.act.is_none() && self.resource.subresources.iter().any(|one| one.name == subresource)
+    }
+
+    /// Whether its collection and its objects have a verb.
+    pub(crate) fn has_verb(&self, verb: &str) -> bool {
+        self.act.is_none() && self.resource.serves(verb)
     }
 }
 
-/// All bases whose names contain a text.
+/// All bases, or those of a kind. Acts come after the objects that they need.
 pub(crate) fn bases(kind: Option<&str>) -> Result<Vec<Base>> {
     let mut bases = Vec::new();
     for file in FILES {
         for object in serde_json::from_str::<Vec<Value>>(file)? {
-            let base = base(object)?;
-            if kind.is_none_or(|kind| base.resource.kind == kind) {
-                bases.push(base);
-            }
+            bases.push(base(object)?);
         }
     }
+    for act in serde_json::from_str::<Vec<Act>>(ACTS)? {
+        bases.push(act.base()?);
+    }
+    bases.retain(|base| kind.is_none_or(|kind| base.kind == kind));
     ensure!(!bases.is_empty(), "no such kind");
     Ok(bases)
 }
 
-fn base(object: Value) -> Result<Base> {
+/// An object that is posted to a subresource.
+#[derive(Debug, Deserialize)]
+struct Act {
+    path: String,
+    /// The resource: group, version, plural name.
+    of: (String, String, String),
+    object: Value,
+}
+
+impl Act {
+    fn base(self) -> Result<Base> {
+        let (group, version, resource) = &self.of;
+        let resource = setpoint_facts::resource(group, version, resource).context("no resource")?;
+        let (kind, ty) = body_type(&self.object)?;
+        let (object, fixture) = (self.object, Value::Null);
+        Ok(Base { resource, act: Some(self.path), kind, ty, object, fixture })
+    }
+}
+
+/// The kind of an object, and the type of its body.
+fn body_type(object: &Value) -> Result<(&'static str, Type)> {
     let (api, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
     let (api, kind) = (api.context("apiVersion")?, kind.context("kind")?);
     let (group, version) = api.rsplit_once('/').unwrap_or(("", api));
+    let wanted = (group, version, kind);
+    let found = DEFINITIONS.iter().enumerate().find_map(|(at, one): (usize, &Definition)| {
+        let (.., kind) = *one.kinds.iter().find(|one| **one == wanted)?;
+        Some((kind, at))
+    });
+    let (kind, at) = found.with_context(|| format!("{api} {kind}"))?;
+    Ok((kind, Type::Ref(u16::try_from(at)?)))
+}
+
+fn base(object: Value) -> Result<Base> {
+    let (kind, ty) = body_type(&object)?;
+    let api = object["apiVersion"].as_str().unwrap_or_default();
+    let (group, version) = api.rsplit_once('/').unwrap_or(("", api));
     let is_its = |one: &&Resource| (one.group, one.version, one.kind) == (group, version, kind);
     let resource = RESOURCES.iter().find(is_its).with_context(|| format!("{api} {kind}"))?;
-    let is_body = |one: &Definition| one.kinds.contains(&(group, version, kind));
-    let definition =
-        DEFINITIONS.iter().position(is_body).with_context(|| format!("{api} {kind}"))?;
     let mut text = object.to_string();
     for (from, to) in OTHERS {
         text = text.replace(from, to);
@@ -113,7 +160,7 @@ fn base(object: Value) -> Result<Base> {
         let name = format!("fixture-{}", fixture["metadata"]["name"].as_str().unwrap_or_default());
         fixture["metadata"]["name"] = name.into();
     }
-    Ok(Base { resource, ty: Type::Ref(u16::try_from(definition)?), object, fixture })
+    Ok(Base { resource, act: None, kind, ty, object, fixture })
 }
 
 /// What members have in the bases: a change often takes a value from another place.

@@ -73,6 +73,26 @@ pub(super) fn without_chance(text: &str, prefix: &str) -> String {
     clean + rest
 }
 
+/// A text without the uids that are not in the request.
+pub(super) fn without_uids(text: &str, request: &str) -> String {
+    let is_uid = |part: &[u8]| {
+        part.iter().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+        })
+    };
+    let mut clean = text.to_owned();
+    for (at, part) in text.as_bytes().windows(UID_LEN).enumerate() {
+        if is_uid(part)
+            && let Some(uid) = text.get(at..at + UID_LEN)
+            && !request.contains(uid)
+        {
+            clean = clean.replace(uid, "UID");
+        }
+    }
+    clean
+}
+
 /// Puts stars in the place of every text that is a made name.
 pub(super) fn hide_name(value: &mut Value, name: &str) {
     match value {
@@ -132,6 +152,11 @@ pub(super) fn normalize(object: &mut Value, request: &Value) {
         && let Some(details) = object.get_mut("details").and_then(Value::as_object_mut)
     {
         details.remove("uid");
+    }
+    if kind == "TokenRequest"
+        && let Some(status) = object.get_mut("status").and_then(Value::as_object_mut)
+    {
+        status.remove("token");
     }
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     match &*kind {

@@ -132,7 +132,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn subjects(kind: Option<&str>, sides: &mut Sides) -> Result<Vec<Subject>> {
     let mut subjects = Vec::new();
     for mut base in bases(kind)? {
-        let serves = |verb| base.resource.serves(verb);
+        let serves = |verb| base.has_verb(verb);
         let is_whole = ["create", "get", "update", "patch", "delete"].into_iter().all(serves);
         let is_named = base.fixture["metadata"]["name"].is_string();
         if !is_whole || !is_named || KINDS_OFF.contains(&base.resource.kind) {

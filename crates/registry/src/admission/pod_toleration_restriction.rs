@@ -1,6 +1,7 @@
 //! PodTolerationRestriction: default and permitted tolerations of a namespace's pods.
 use super::tolerations::{covers, merged};
 use super::{Admission, Operation, Review};
+use crate::kind::annotated::{self, Struct, Type};
 use crate::kind::{list, text, toleration_errors};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -10,6 +11,17 @@ use setpoint_object::meta::ObjectExt;
 
 const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
+
+const TOLERATION: Struct = Struct {
+    name: "v1.Toleration",
+    members: &[
+        ("key", Type::Text("string")),
+        ("operator", Type::Text("v1.TolerationOperator")),
+        ("value", Type::Text("string")),
+        ("effect", Type::Text("v1.TaintEffect")),
+        ("tolerationSeconds", Type::Integer),
+    ],
+};
 
 /// Its configuration has `default` and `whitelist`, lists of tolerations for namespaces without
 /// annotations.
@@ -124,11 +136,13 @@ async fn annotated(review: &Review<'_>, key: &str) -> Result<Option<Vec<Value>>,
     let Some(text) = annotations.and_then(|annotations| annotations.get(key)?.as_str()) else {
         return Ok(None);
     };
-    match serde_json::from_str(text) {
-        _ if text.is_empty() => Ok(Some(Vec::new())),
+    if text.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    match annotated::read(text, Type::List(&TOLERATION)) {
         Ok(Value::Array(list)) => Ok(Some(list)),
-        Ok(Value::Null) => Ok(Some(Vec::new())),
-        _ => Err(ApiError::unclassified(format!("unable to parse the annotation {key}"))),
+        Ok(_) => Ok(Some(Vec::new())),
+        Err(fault) => Err(ApiError::unclassified(fault)),
     }
 }
 

@@ -20,6 +20,7 @@ pub(super) use warnings::{
 };
 
 use crate::features::Feature;
+use crate::kind::annotated::{self, Struct, Type};
 use crate::kind::at::At;
 use crate::kind::{address, format, list, resources, text};
 use serde_json::Value;
@@ -101,11 +102,33 @@ pub(super) fn metadata_of_template(at: &At<'_, '_>) {
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The annotation that says which pods of a ReplicaSet are deleted first.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// The annotation that had tolerations before they were members.
+const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
+const TOLERATION: Struct = Struct {
+    name: "core.Toleration",
+    members: &[
+        ("Key", Type::Text("string")),
+        ("Operator", Type::Text("core.TolerationOperator")),
+        ("Value", Type::Text("string")),
+        ("Effect", Type::Text("core.TaintEffect")),
+        ("TolerationSeconds", Type::Integer),
+    ],
+};
 /// The annotations of a pod that have a meaning.
 pub(super) fn annotations(at: &At<'_, '_>, spec: &At<'_, '_>) {
     let mirror = at.key(MIRROR);
     if mirror.is_set() && spec.text_of("nodeName").is_empty() {
         mirror.invalid("must set spec.nodeName if mirror pod annotation is set");
+    }
+    let text = at.key(TOLERATIONS).text();
+    if !text.is_empty() {
+        match annotated::read(text, Type::List(&TOLERATION)) {
+            Ok(read) => {
+                let may_compare = may_compare(&spec.get("tolerations"));
+                tolerations(&at.shown_as(TOLERATIONS, &read), may_compare);
+            }
+            Err(fault) => at.invalid_as(&TOLERATIONS.into(), fault),
+        }
     }
     let cost = at.key(DELETION_COST);
     if cost.is_set() && !is_cost(cost.text()) && at.is_on(Feature::PodDeletionCost) {

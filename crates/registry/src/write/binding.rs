@@ -2,6 +2,7 @@
 use super::Write;
 use super::change::{Changed, Owned, Present, Tracking};
 use crate::admission::Operation;
+use crate::attributes::check_name;
 use crate::kind::core::pod::actions::{binding_fault, place};
 use crate::request::{Body, Object, Written};
 use crate::routed::Target;
@@ -23,6 +24,8 @@ impl Write<'_> {
         let mut name = self.target.name.clone();
         if name.is_empty() {
             name = binding.name().to_owned();
+            // As of every new object: a collection has no preconditions.
+            binding.set_meta("uid", Value::Null);
         } else if binding.name() != name {
             return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
         }
@@ -40,17 +43,20 @@ impl Write<'_> {
         self.own_as(kind, &mut binding);
         // Admission sees the binding; the change of the pod is a part of it.
         let binding = self.admit(Operation::Create, &target.name, binding).await?;
+        check_name(&target.name)?;
         let write = Write { target: &target, resource: &pods, is_reviewed: false, ..*self };
         let refuse = |why: &str| {
             let resource = GroupResource { group: "".into(), resource: "pods/binding".into() };
             ApiError::conflict(&resource, &target.name, why)
         };
         write
-            .change(Tracking::Within, &mut |Present { object: pod, .. }| {
+            .change(Tracking::Within, &mut |Present { object: pod, revision, .. }| {
                 write.check_uid(binding.uid(), pod.uid())?;
+                let (wanted, is) = (binding.resource_version(), revision.to_string());
+                write.check_precondition("ResourceVersion", wanted, &is)?;
                 let mut object = place(pod, &binding, write.now, write.inner.features)
                     .map_err(|why| refuse(&why))?;
-                object.set_meta("resourceVersion", binding.resource_version().into());
+                object.set_meta("resourceVersion", Value::Null);
                 // Kubernetes records no manager for this.
                 Ok(Changed::of(object, Owned::Within))
             })

@@ -90,7 +90,13 @@ impl Write<'_> {
         validity: &Result<(), ApiError>,
     ) -> Result<Option<Written>, ApiError> {
         let (pod, found) = self.stored_target().await?;
-        self.check_preconditions(&pod, found.modified, asked)?;
+        if let Err(failed) = self.check_preconditions(&pod, found.modified, asked) {
+            // A dry run is only the delete, which looks at its options first.
+            return match self.options.dry_run {
+                true => validity.clone().and(Err(failed)),
+                false => Err(failed),
+            };
+        }
         // The decision holds for this state of the pod only.
         let pinned = || {
             let version = asked.resource_version.clone();

@@ -1,6 +1,6 @@
 //! Field ownership after a write (spec: patch §5).
-use super::Write;
 use super::change::Owned;
+use super::{Write, metadata};
 use crate::admission::{Operation, Options};
 use crate::subresource::Subresource;
 use serde_json::Value;
@@ -68,11 +68,13 @@ impl Write<'_> {
             },
         )
     }
-    /// Sets the managedFields of a new object of another built-in kind.
+    /// Sets the managedFields of a new object of another built-in kind, whose owner references are
+    /// each there once.
     pub(super) fn own_as(&self, gvk: &GroupVersionKind, new: &mut Value) {
         let Some(schema) = builtin::type_schema(&gvk.group, &gvk.version, &gvk.kind) else {
             return;
         };
+        metadata::deduplicate_owners(self.attributes, new);
         let (name, reset) = (self.manager(), BTreeSet::new());
         let typing = Typing {
             schema: &schema,

@@ -2,6 +2,7 @@
 use super::Write;
 use super::metadata::set_namespace;
 use crate::admission::{Operation, Options};
+use crate::attributes::check_name;
 use crate::features::Feature;
 use crate::kind::authentication::token_request::{self, Bound};
 use crate::kind::{Report, text};
@@ -127,9 +128,7 @@ impl Write<'_> {
         }
         let bound = Bound::of(reference)?;
         let name = text(reference, "name");
-        if name.is_empty() {
-            return Err(ApiError::bad_request("Name parameter required."));
-        }
+        check_name(name)?;
         let missing = || {
             let resource = GroupResource { group: "".into(), resource: bound.resource().into() };
             ApiError::not_found(&resource, name)

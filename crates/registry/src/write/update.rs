@@ -10,7 +10,7 @@ use crate::shared::Inner;
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, Reason, field};
+use setpoint_object::{ApiError, Reason, field, keys};
 use setpoint_schema::apply::Owners;
 use setpoint_schema::diff;
 use setpoint_store::Revision;
@@ -101,16 +101,30 @@ impl Write<'_> {
     }
     /// The uid in a PUT body is a precondition.
     pub(super) fn check_uid(&self, wanted: &str, stored: &str) -> Result<(), ApiError> {
+        self.check_precondition("UID", wanted, stored)
+    }
+    /// What a stored object has is what a request wants, if it wants something.
+    pub(super) fn check_precondition(
+        &self,
+        what: &str,
+        wanted: &str,
+        stored: &str,
+    ) -> Result<(), ApiError> {
         if wanted.is_empty() || wanted == stored {
             return Ok(());
         }
         let key = self.key(&self.target.name);
+        let key = String::from_utf8_lossy(&key);
+        // There, the keys of dry runs have no root.
+        let shown = match self.options.dry_run {
+            true => key.strip_prefix(keys::ROOT.trim_end_matches('/')).unwrap_or(&key),
+            false => &key,
+        };
         Err(ApiError::conflict(
             &self.resource.group_resource(),
             &self.target.name,
             &format!(
-                "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {stored}",
-                String::from_utf8_lossy(&key)
+                "StorageError: invalid object, Code: 4, Key: {shown}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {stored}"
             ),
         ))
     }
@@ -215,6 +229,10 @@ impl Write<'_> {
         }
     }
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut Report) {
+        // What a binding adds to a pod is not checked there either.
+        if self.target.subresource == Some(Subresource::Binding) {
+            return;
+        }
         let aligned = self.with_stored_quantities(new, old);
         let new = aligned.as_ref().unwrap_or(new);
         // Kubernetes checks the metadata of an update several times and reports all.

@@ -281,6 +281,12 @@ async fn a_token_for_another_uid_is_refused_or_made_with_a_warning() {
         if let Ok(answer) = answer {
             assert_eq!(answer["metadata"]["uid"], "other");
         }
+        let bound = json!({"apiVersion": "v1", "kind": "Secret", "name": "a/b"});
+        let request = json!({"spec": {"audiences": ["x"], "boundObjectRef": bound}});
+        assert_eq!(
+            refused(server.create(&format!("{accounts}/a/token"), request).await),
+            r#"400 Name parameter invalid: "a/b": may not contain '/'"#
+        );
     }
     stop(servers).await;
 }

@@ -17,6 +17,7 @@ mod definitions;
 mod delete;
 mod dual_stack;
 mod emulation;
+mod evictions;
 mod faults;
 mod feature_rules;
 mod features;

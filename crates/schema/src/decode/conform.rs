@@ -1,8 +1,11 @@
 //! A tree of a built-in kind held to its schema.
+mod faults;
+
 use super::place::At;
 use super::{DecodeError, go_type, number_at, scalar, settle_numbers};
 use crate::default::memory;
 use crate::node::{Node, Property, Scalar, Shape, TypeSchema, View};
+use faults::Faults;
 use serde_json::{Map, Value};
 use setpoint_object::field::quote;
 
@@ -24,7 +27,8 @@ pub fn conform(
     conform_changed(schema, kind, value, &Value::Null, MapKeys::Shown, problems)
 }
 
-/// As [`conform`], and an error shows a number as the text has it that the value was parsed from.
+/// As [`conform`] of what was parsed from a text: an error shows a number as the text has it, and
+/// is the first in the text instead of the first by name.
 pub(super) fn conform_written(
     schema: &TypeSchema,
     kind: &str,
@@ -32,9 +36,10 @@ pub(super) fn conform_written(
     text: &[u8],
 ) -> Result<(), DecodeError> {
     let mut problems = Vec::new();
-    let mut conformer = Conformer { text: Some(text), ..Conformer::new(kind, &mut problems) };
+    let mut conformer =
+        Conformer { faults: Faults::of(Some(text)), ..Conformer::new(kind, &mut problems) };
     conformer.member(&At::root(""), schema.view(), value)?;
-    conformer.finish()
+    conformer.faults.first()
 }
 
 /// Whether the places of unknown fields name the keys of maps around them. Go's converter of
@@ -63,7 +68,7 @@ pub fn conform_changed(
     let before = before.as_object();
     let mut conformer = Conformer { before, keys, ..Conformer::new(kind, problems) };
     conformer.member(&At::root(""), schema.view(), value)?;
-    conformer.finish()
+    conformer.faults.first()
 }
 
 /// Holds a custom resource to its schema before it is defaulted: undeclared fields are pruned and
@@ -118,7 +123,7 @@ pub(super) fn object_meta(
     let schema = crate::builtin::object_meta();
     let mut conformer = Conformer::new("ObjectMeta", problems);
     conformer.member(&At::root(path), schema.view(), metadata)?;
-    conformer.finish()
+    conformer.faults.first()
 }
 
 fn embedded_metadata(
@@ -193,8 +198,6 @@ const REFUSED_EMPTY: [(&str, &str); 7] = [
 
 pub(super) struct Conformer<'p> {
     problems: &'p mut Vec<String>,
-    /// What the value was parsed from, if errors show numbers of it.
-    text: Option<&'p [u8]>,
     /// The members of the root that conform as they are, until the root has taken them.
     before: Option<&'p Map<String, Value>>,
     keys: MapKeys,
@@ -202,32 +205,24 @@ pub(super) struct Conformer<'p> {
     owner: &'p str,
     /// Bytes of memory that zero values have added, by estimate.
     added: usize,
-    /// The first value of a wrong type. Decoding goes on: an error of a type that reads its own
-    /// text counts for more.
-    mismatched: Option<DecodeError>,
+    faults: Faults<'p>,
 }
 
 impl<'p> Conformer<'p> {
     fn new(kind: &'p str, problems: &'p mut Vec<String>) -> Self {
         Self {
             problems,
-            text: None,
             before: None,
             keys: MapKeys::Shown,
             owner: kind,
             added: 0,
-            mismatched: None,
+            faults: Faults::of(None),
         }
     }
 
     /// The innermost Go struct.
     fn owner(&self) -> &'p str {
         go_type::last_name(self.owner)
-    }
-
-    /// The error of a value of a wrong type, if there was one.
-    fn finish(self) -> Result<(), DecodeError> {
-        self.mismatched.map_or(Ok(()), Err)
     }
 
     /// Holds one value that is not null.
@@ -247,13 +242,13 @@ impl<'p> Conformer<'p> {
                     Err(scalar::Fault::Type) => self.mismatch(at, schema, value),
                     Err(scalar::Fault::Item(found)) => self.mismatch_of(at, &found, "uint8"),
                     Err(scalar::Fault::NotAString(found)) => {
-                        Err(self.mismatch_error(at, &found, "string"))
+                        self.faults.end(at, self.mismatch_error(at, &found, "string"))
                     }
                     Err(scalar::Fault::Text(text)) if special == Scalar::Bytes => {
-                        self.mismatched.get_or_insert(DecodeError(text));
+                        self.faults.note(at, DecodeError(text));
                         Ok(())
                     }
-                    Err(scalar::Fault::Text(text)) => Err(DecodeError(text)),
+                    Err(scalar::Fault::Text(text)) => self.faults.end(at, DecodeError(text)),
                 };
             }
         }
@@ -301,7 +296,9 @@ impl<'p> Conformer<'p> {
             }
             (Value::Bool(_), (_, true)) | (Value::Array(_), (false, false)) => Ok(()),
             // The unions decode themselves and say no more than this.
-            (_, (_, true)) => Err(DecodeError("boolean or JSON schema expected".to_owned())),
+            (_, (_, true)) => {
+                self.faults.end(at, DecodeError("boolean or JSON schema expected".to_owned()))
+            }
             // The others take anything else for nothing.
             (value, (_, false)) => {
                 *value = Value::Null;
@@ -327,7 +324,7 @@ impl<'p> Conformer<'p> {
         }
     }
 
-    fn int_or_string(&self, at: &At<'_>, value: &Value) -> Result<(), DecodeError> {
+    fn int_or_string(&mut self, at: &At<'_>, value: &Value) -> Result<(), DecodeError> {
         let fits = match value {
             Value::String(_) => true,
             Value::Number(n) => n.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
@@ -336,7 +333,7 @@ impl<'p> Conformer<'p> {
         if fits {
             return Ok(());
         }
-        Err(self.mismatch_error(at, &self.found(at, value, true), "int32"))
+        self.faults.end(at, self.mismatch_error(at, &self.found(at, value, true), "int32"))
     }
 
     fn list(
@@ -460,20 +457,18 @@ impl<'p> Conformer<'p> {
         schema: View<'_>,
         value: &Value,
     ) -> Result<(), DecodeError> {
-        if self.mismatched.is_some() {
+        if self.faults.is_full() {
             return Ok(());
         }
         let numeric = matches!(schema.scalar, Scalar::Int32 | Scalar::Int64)
             || schema.shape == Shape::Integer;
-        let ty = go_type::of_field(schema, self.owner(), &at.fields());
+        let ty = go_type::of_field(schema, self.owner, &at.fields());
         self.mismatch_of(at, &self.found(at, value, numeric), &ty)
     }
 
     /// Notes that something was found where a type of Go is wanted.
     fn mismatch_of(&mut self, at: &At<'_>, found: &str, ty: &str) -> Result<(), DecodeError> {
-        if self.mismatched.is_none() {
-            self.mismatched = Some(self.mismatch_error(at, found, ty));
-        }
+        self.faults.note(at, self.mismatch_error(at, found, ty));
         Ok(())
     }
 
@@ -491,6 +486,7 @@ impl<'p> Conformer<'p> {
     /// The JSON type that was found here. A number that is no integer is shown.
     fn found(&self, at: &At<'_>, value: &Value, integer_wanted: bool) -> String {
         let written = self
+            .faults
             .text
             .filter(|_| integer_wanted && value.is_number())
             .and_then(|text| number_at(text, &at.path()));

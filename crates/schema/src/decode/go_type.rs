@@ -1,4 +1,6 @@
 //! Go's names of types, as its decoder shows them.
+mod named;
+
 use crate::node::{Node, Scalar, Shape, View};
 use serde_json::Value;
 use setpoint_object::encode::to_bytes;
@@ -13,39 +15,29 @@ pub(super) fn last_name(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// Fields whose Go type is a named string: (struct, field, type).
-const NAMED_STRINGS: &[(&str, &str, &str)] = &[
-    ("Container", "imagePullPolicy", "v1.PullPolicy"),
-    ("Container", "terminationMessagePolicy", "v1.TerminationMessagePolicy"),
-    ("ContainerPort", "protocol", "v1.Protocol"),
-    ("DeploymentStrategy", "type", "v1.DeploymentStrategyType"),
-    ("LabelSelectorRequirement", "operator", "v1.LabelSelectorOperator"),
-    ("ManagedFieldsEntry", "operation", "v1.ManagedFieldsOperationType"),
-    ("ObjectMeta", "uid", "types.UID"),
-    ("OwnerReference", "uid", "types.UID"),
-    ("PodGroupSpec", "disruptionMode", "v1alpha2.DisruptionMode"),
-    ("PodGroupTemplate", "disruptionMode", "v1alpha2.DisruptionMode"),
-    ("PodSpec", "dnsPolicy", "v1.DNSPolicy"),
-    ("PodSpec", "restartPolicy", "v1.RestartPolicy"),
-    ("Secret", "type", "v1.SecretType"),
-    ("ServicePort", "protocol", "v1.Protocol"),
-    ("ServiceSpec", "sessionAffinity", "v1.ServiceAffinity"),
-    ("ServiceSpec", "type", "v1.ServiceType"),
-    ("Toleration", "effect", "v1.TaintEffect"),
-    ("Toleration", "operator", "v1.TolerationOperator"),
-    ("VolumeMount", "mountPropagation", "v1.MountPropagationMode"),
-];
-
-/// The type of the field at the end of `fields` in the struct `owner`.
-pub(super) fn of_field(schema: View<'_>, owner: &str, fields: &str) -> String {
-    let field = last_name(fields);
-    if schema.shape == Shape::String
-        && schema.scalar == Scalar::Plain
-        && let Some((.., ty)) = NAMED_STRINGS.iter().find(|(o, f, _)| *o == owner && *f == field)
-    {
-        return (*ty).to_owned();
+/// The type of the field at the end of `fields` in the struct of a definition, or of the items of
+/// the list that the field is.
+pub(super) fn of_field(schema: View<'_>, definition: &str, fields: &str) -> String {
+    let is_text =
+        |schema: View<'_>| schema.shape == Shape::String && schema.scalar == Scalar::Plain;
+    let (owner, field) = (last_name(definition), last_name(fields));
+    let has_texts = || schema.shape == Shape::Array && schema.items().is_some_and(is_text);
+    let of_items = || named::of_items(owner, field);
+    let named = match is_text(schema) {
+        true => named::of_text(owner, field).or_else(of_items).map(|ty| ("", ty)),
+        false if has_texts() => of_items().map(|ty| ("[]", ty)),
+        false => None,
+    };
+    match named {
+        None => of(schema),
+        Some((list, ty)) if ty.contains('.') => format!("{list}{ty}"),
+        Some((list, ty)) => format!("{list}{}.{ty}", version(definition)),
     }
-    of(schema)
+}
+
+/// The package of a definition: its version. A kind without one is of the first.
+fn version(definition: &str) -> &str {
+    definition.rsplit('.').nth(1).unwrap_or("v1")
 }
 
 fn of(schema: View<'_>) -> String {

@@ -9,6 +9,7 @@ use serde::de::{
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 use setpoint_object::field::quote;
+use std::cell::Cell;
 use std::fmt;
 
 pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
@@ -207,15 +208,90 @@ struct NumberAt<'p> {
     found: Option<String>,
 }
 
-impl NumberAt<'_> {
-    /// The rest of the path after a member or an index, if it leads there.
-    fn after(&self, step: &str) -> Option<&str> {
-        let rest = self.path.strip_prefix(step)?;
-        match rest.as_bytes().first() {
-            None | Some(b'[') => Some(rest),
-            Some(b'.') => Some(&rest[1..]),
-            Some(_) => None,
+/// The rest of a path after a member or an index, if it leads there.
+fn after<'p>(path: &'p str, step: &str) -> Option<&'p str> {
+    let rest = path.strip_prefix(step)?;
+    match rest.as_bytes().first() {
+        None | Some(b'[') => Some(rest),
+        Some(b'.') => Some(&rest[1..]),
+        Some(_) => None,
+    }
+}
+
+/// Which of some paths like `spec.containers[0].ports[1].hostPort` a body comes to first.
+pub(super) fn first_of<'p>(body: &[u8], paths: impl Iterator<Item = &'p str>) -> Option<usize> {
+    let text = std::str::from_utf8(body).ok()?;
+    let found = Cell::new(None);
+    let search = FirstOf { paths: paths.enumerate().collect(), found: &found };
+    // What is found ends the reading, which therefore fails.
+    _ = search.deserialize(&mut serde_json::Deserializer::from_str(text));
+    found.get()
+}
+
+/// Reads a value that some paths lead into: their numbers, and what is left of them.
+struct FirstOf<'p, 'f> {
+    paths: Vec<(usize, &'p str)>,
+    found: &'f Cell<Option<usize>>,
+}
+
+impl<'p> FirstOf<'p, '_> {
+    /// The same below a member or an index.
+    fn below(&self, step: &str) -> Self {
+        let inside = |(at, path): &(usize, &'p str)| Some((*at, after(path, step)?));
+        Self { paths: self.paths.iter().filter_map(inside).collect(), found: self.found }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for FirstOf<'_, '_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        if let Some((at, _)) = self.paths.iter().find(|(_, path)| path.is_empty()) {
+            self.found.set(Some(*at));
+            return Err(D::Error::custom("found"));
         }
+        match self.paths.is_empty() {
+            true => deserializer.deserialize_ignored_any(IgnoredAny).map(drop),
+            false => deserializer.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for FirstOf<'_, '_> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object or a list")
+    }
+    // A path seems to lead into a scalar if a key has a dot.
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let mut index = 0;
+        while seq.next_element_seed(self.below(&format!("[{index}]")))?.is_some() {
+            index += 1;
+        }
+        Ok(())
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            map.next_value_seed(self.below(&key))?;
+        }
+        Ok(())
     }
 }
 
@@ -238,7 +314,7 @@ impl<'de> Visitor<'de> for NumberAt<'_> {
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<Self::Value, A::Error> {
         for index in 0.. {
             let step = format!("[{index}]");
-            let more = match self.after(&step) {
+            let more = match after(self.path, &step) {
                 Some(path) => {
                     let item = seq.next_element_seed(NumberAt { path, found: None })?;
                     let more = item.is_some();
@@ -255,7 +331,7 @@ impl<'de> Visitor<'de> for NumberAt<'_> {
     }
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
         while let Some(key) = map.next_key::<String>()? {
-            match self.after(&key) {
+            match after(self.path, &key) {
                 Some(path) => {
                     let member = map.next_value_seed(NumberAt { path, found: None })?;
                     self.found = member.or(self.found);

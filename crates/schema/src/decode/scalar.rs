@@ -65,15 +65,25 @@ pub(super) fn round_amount(value: &mut Value) {
 
 fn time(value: &mut Value, micro: bool) -> Result<(), Fault> {
     let Value::String(text) = &*value else { return Err(not_a_string(value)) };
-    let fraction =
-        text.find('.').map(|dot| text[dot + 1..].bytes().take_while(u8::is_ascii_digit).count());
-    let parsed = Moment::parse(text).filter(|_| !micro || fraction == Some(6));
-    let Some((time, text)) = parsed.and_then(|time| Some((time, time.rfc3339(micro)?))) else {
+    let Some((time, text)) = moment(text, micro) else {
         return Err(Fault::Text(time_error(text, if micro { RFC3339_MICRO } else { RFC3339 })));
     };
     // The zero time is no time.
     *value = if time == Moment::ZERO { Value::Null } else { Value::from(text) };
     Ok(())
+}
+
+/// The time of a text, and its canonical text.
+fn moment(text: &str, micro: bool) -> Option<(Moment, String)> {
+    let fraction =
+        text.find('.').map(|dot| text[dot + 1..].bytes().take_while(u8::is_ascii_digit).count());
+    let time = Moment::parse(text).filter(|_| !micro || fraction == Some(6))?;
+    Some((time, time.rfc3339(micro)?))
+}
+
+/// Why a text is no `metav1.Time`: the error of Go's parser.
+pub fn time_fault(text: &str) -> Option<String> {
+    moment(text, false).is_none().then(|| time_error(text, RFC3339))
 }
 
 /// Digits of a microsecond.

@@ -384,6 +384,87 @@ fn problems_of_a_json_body_come_in_document_order() {
 }
 
 #[test]
+fn the_first_fault_of_a_text_is_told() {
+    let schema = crate::builtin::type_schema("", "v1", "Pod").unwrap();
+    let told = |body: &str| conform_error(&schema, "Pod", body.as_bytes()).unwrap().to_string();
+    for (body, expect) in [
+        (
+            r#"{"spec":{"nodeName":1},"metadata":{"name":2}}"#,
+            expect![
+                "json: cannot unmarshal number into Go struct field PodSpec.spec.nodeName of type string"
+            ],
+        ),
+        (
+            r#"{"metadata":{"name":2},"spec":{"nodeName":1}}"#,
+            expect![
+                "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string"
+            ],
+        ),
+        // Keys may look like paths.
+        (
+            r#"{"metadata":{"labels":{"a":"b","a.b":1},"annotations":{"a":2}}}"#,
+            expect![
+                "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string"
+            ],
+        ),
+        (
+            r#"{"spec":{"containers":[{"ports":[{}, {"protocol":[]}],"image":{}}]}}"#,
+            expect![
+                "json: cannot unmarshal array into Go struct field ContainerPort.spec.containers.ports.protocol of type v1.Protocol"
+            ],
+        ),
+        // What reads its own text ends the reading.
+        (
+            r#"{"spec":{"nodeName":1},"metadata":{"deletionTimestamp":"x","creationTimestamp":"y"}}"#,
+            expect![[
+                r#"parsing time "x" as "2006-01-02T15:04:05Z07:00": cannot parse "x" as "2006""#
+            ]],
+        ),
+    ] {
+        expect.assert_eq(&told(body));
+    }
+    let many = (0..1000).map(|i| format!(r#""{i:04}":1"#)).collect::<Vec<_>>().join(",");
+    expect!["json: cannot unmarshal number into Go struct field ObjectMeta.metadata.annotations of type string"]
+        .assert_eq(&told(&format!(r#"{{"metadata":{{"labels":{{{many}}},"annotations":{{{many}}}}}}}"#)));
+}
+
+#[test]
+fn types_of_texts_have_their_names() {
+    let schema = crate::builtin::type_schema("", "v1", "PersistentVolume").unwrap();
+    let told = |body: &str| {
+        conform_error(&schema, "PersistentVolume", body.as_bytes()).unwrap().to_string()
+    };
+    for (spec, expect) in [
+        (
+            r#""accessModes":1"#,
+            expect![
+                "json: cannot unmarshal number into Go struct field PersistentVolumeSpec.spec.accessModes of type []v1.PersistentVolumeAccessMode"
+            ],
+        ),
+        (
+            r#""accessModes":["a",1]"#,
+            expect![
+                "json: cannot unmarshal number into Go struct field PersistentVolumeSpec.spec.accessModes of type v1.PersistentVolumeAccessMode"
+            ],
+        ),
+        (
+            r#""claimRef":{"uid":1}"#,
+            expect![
+                "json: cannot unmarshal number into Go struct field ObjectReference.spec.claimRef.uid of type types.UID"
+            ],
+        ),
+        (
+            r#""mountOptions":1"#,
+            expect![
+                "json: cannot unmarshal number into Go struct field PersistentVolumeSpec.spec.mountOptions of type []string"
+            ],
+        ),
+    ] {
+        expect.assert_eq(&told(&format!(r#"{{"spec":{{{spec}}}}}"#)));
+    }
+}
+
+#[test]
 fn floats_are_no_integers_of_built_in_kinds() {
     let schema = crate::builtin::type_schema("", "v1", "Service").unwrap();
     let conformed = |ports: &str| {

@@ -1,5 +1,6 @@
 //! Nodes.
 use crate::features::Feature;
+use crate::kind::annotated::{self, Struct, Type};
 use crate::kind::at::{At, check};
 use crate::kind::{
     Context, Fill, Kind, Members, MetadataChecks, ProxiedTo, Report, Selectable, StatusMeta,
@@ -27,7 +28,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     selects_namespace: false,
     unknown_label: not_supported,
     cells: Some(cells),
-    rules: "taints, amounts, addresses, ranges; declared features; swap; what is set once. Not: dynamic configuration; taints and avoided pods in annotations",
+    rules: "taints, amounts, addresses, ranges; declared features; swap; what is set once; taints and avoided pods in annotations; dynamic configuration that is there",
     // Kubelets register with their status.
     status: Some(StatusRule { keeps_new: true, ..StatusRule::new(StatusMeta::All, INITIAL) }),
     ..Kind::plain("", "Node")
@@ -98,7 +99,8 @@ fn warnings(node: &Value) -> Vec<String> {
 /// Validates a node: taints, amounts, features and ranges.
 fn validate(node: &Value, old: Option<&Value>, errors: &mut Report) {
     check(node, old, errors, |at| {
-        taints(at);
+        annotations(&at.get("metadata.annotations"));
+        spec_taints(at);
         amounts(at);
         // The API's path starts with `metadata`.
         let metadata = at.get("metadata");
@@ -114,6 +116,7 @@ fn validate_change(node: &Value, old: Option<&Value>, errors: &mut Report) {
     let Some(before) = old else { return };
     // The API checks the status of a changed node twice, and reports both.
     check(node, old, errors, |at| {
+        annotations(&at.get("metadata.annotations"));
         amounts(at);
         declared_features(at);
         let mut addresses = HashSet::new();
@@ -140,9 +143,27 @@ fn validate_change(node: &Value, old: Option<&Value>, errors: &mut Report) {
             spec.get("providerID")
                 .forbidden("node updates may not change providerID except from \"\" to valid");
         }
+        if let Some(source) = at.given("spec.configSource") {
+            config_source(&source, |map| {
+                for member in ["uid", "resourceVersion"] {
+                    if !map.text_of(member).is_empty() {
+                        map.get(member).forbidden(format!("{member} must not be set in spec"));
+                    }
+                }
+            });
+        }
+        let config = at.get("status.config");
+        for member in ["assigned", "active", "lastKnownGood"] {
+            if let Some(source) = config.given(member) {
+                config_source(&source, |map| {
+                    map.get("uid").need();
+                    map.get("resourceVersion").need();
+                });
+            }
+        }
         // So are changed taints.
         if spec.value["taints"] != before["taints"] {
-            taints(at);
+            spec_taints(at);
         }
         if spec.text_of("externalID") != text(before, "externalID") {
             spec.get("externalID").forbidden("may not be updated");
@@ -220,10 +241,89 @@ fn is_feature(text: &str) -> bool {
                 && segment.bytes().all(|b| b.is_ascii_alphanumeric())
         })
 }
-/// Taints: each key once for an effect. The API's paths start with `metadata`.
-fn taints(at: &At<'_, '_>) {
-    let metadata = at.get("metadata");
-    let taints = metadata.shown_as("taints", at.get("spec.taints").value);
+/// Where a node's agent had its configuration from. `identity` checks what says which object of
+/// that name it is.
+fn config_source(source: &At<'_, '_>, identity: impl FnOnce(&At<'_, '_>)) {
+    let Some(map) = source.given("configMap") else {
+        return source.invalid("exactly one reference subfield must be non-nil");
+    };
+    identity(&map);
+    map.get("namespace").named(name::dns1123_label);
+    map.get("name").named(name::dns1123_subdomain);
+    map.get("kubeletConfigKey").named(name::config_key);
+}
+
+const TAINT: Struct = Struct {
+    name: "core.Taint",
+    members: &[
+        ("Key", Type::Text("string")),
+        ("Value", Type::Text("string")),
+        ("Effect", Type::Text("core.TaintEffect")),
+        ("TimeAdded", Type::Time),
+    ],
+};
+const AVOIDED: Struct =
+    Struct { name: "v1.AvoidPods", members: &[("preferAvoidPods", Type::List(&AVOIDED_ENTRY))] };
+const AVOIDED_ENTRY: Struct = Struct {
+    name: "v1.PreferAvoidPodsEntry",
+    members: &[
+        ("podSignature", Type::Struct(&SIGNATURE)),
+        ("evictionTime", Type::Time),
+        ("reason", Type::Text("string")),
+        ("message", Type::Text("string")),
+    ],
+};
+const SIGNATURE: Struct =
+    Struct { name: "v1.PodSignature", members: &[("podController", Type::Struct(&OWNER))] };
+const OWNER: Struct = Struct {
+    name: "v1.OwnerReference",
+    members: &[
+        ("apiVersion", Type::Text("string")),
+        ("kind", Type::Text("string")),
+        ("name", Type::Text("string")),
+        ("uid", Type::Text("types.UID")),
+        ("controller", Type::Boolean),
+        ("blockOwnerDeletion", Type::Boolean),
+    ],
+};
+const TAINTS: &str = "scheduler.alpha.kubernetes.io/taints";
+const AVOIDED_PODS: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
+
+/// Annotations from before taints were members, and those of pods that were better elsewhere.
+fn annotations(at: &At<'_, '_>) {
+    let text = at.key(TAINTS).text();
+    if !text.is_empty() {
+        match annotated::read(text, Type::List(&TAINT)) {
+            Ok(read) => taints(&at.shown_as(TAINTS, &read)),
+            Err(fault) => at.invalid_as(&TAINTS.into(), fault),
+        }
+    }
+    let text = at.key(AVOIDED_PODS).text();
+    if !text.is_empty() {
+        match annotated::read(text, Type::Struct(&AVOIDED)) {
+            Ok(read) => {
+                for entry in at.shown_as(AVOIDED_PODS, &read["preferAvoidPods"]).items() {
+                    let signature = entry.shown_as("PodSignature", &entry.value["podSignature"]);
+                    match signature.given("podController") {
+                        None => signature.required(""),
+                        Some(owner) if owner.is("controller") => {}
+                        Some(_) => signature
+                            .get("PodController.Controller")
+                            .invalid_as(&false.into(), "must point to a controller"),
+                    }
+                }
+            }
+            Err(fault) => at.get("AvoidPods").invalid_as(&AVOIDED_PODS.into(), fault),
+        }
+    }
+}
+
+/// Taints of the spec. The API's paths to them start with `metadata`.
+fn spec_taints(at: &At<'_, '_>) {
+    taints(&at.get("metadata").shown_as("taints", at.get("spec.taints").value));
+}
+/// Taints: each key once for an effect.
+fn taints(taints: &At<'_, '_>) {
     let mut seen = HashSet::new();
     for taint in taints.items() {
         let (key, value, effect) = (taint.get("key"), taint.get("value"), taint.get("effect"));

@@ -97,7 +97,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     unknown_label: not_supported,
     cells: Some(cells::cells),
     completion: status::completion,
-    rules: "containers, variables, probes, ports, resources, security contexts, volumes, affinity, spreading, tolerations, DNS, kernel parameters, gates; annotations that agree with fields; what updates, `status`, `resize` and `ephemeralcontainers` may change. Not: tolerations in annotations",
+    rules: "containers, variables, probes, ports, resources, security contexts, volumes, affinity, spreading, tolerations, also in annotations, DNS, kernel parameters, gates; annotations that agree with fields; what updates, `status`, `resize` and `ephemeralcontainers` may change",
     // `prepare` reads the class of a new pod.
     status: Some(StatusRule { keeps_new: true, ..StatusRule::new(StatusMeta::Pod, "{}") }),
     ..Kind::plain("", "Pod")

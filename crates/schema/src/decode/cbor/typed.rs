@@ -106,7 +106,7 @@ impl Tree<'_> {
     /// A struct: keys are names of fields.
     fn structure(&mut self, schema: View<'_>, later: Option<Later>) -> Result<Value, Fault> {
         self.budget.value(0)?;
-        let owner = go_type::short_name(schema.node()).unwrap_or_default();
+        let owner = schema.node().type_name.as_deref().unwrap_or_default();
         let is_root = self.member.is_empty();
         let before = self.unknown.take();
         let (mut own, mut keys, mut members) = (None, Keys::default(), Map::new());

@@ -290,6 +290,70 @@ fn annotations_of_services() {
 }
 
 #[test]
+fn annotations_from_before_taints_and_tolerations_were_members_are_checked() {
+    let node = |annotations: Value| json!({"metadata": {"annotations": annotations}});
+    const NODE: Name = ("", "v1", "Node");
+    const TAINTS: &str = "scheduler.alpha.kubernetes.io/taints";
+    const AVOIDED: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
+    const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
+    let taints = r#"[{"key": "a", "effect": "NoSchedule"}, {"Key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "x"}]"#;
+    let avoided = r#"{"preferAvoidPods": [{}, {"podSignature": {"podController": {"controller": false}}}, {"podSignature": {"podController": {"controller": true}}}]}"#;
+    assert_eq!(
+        created(NODE, node(json!({TAINTS: taints, AVOIDED: avoided}))),
+        [
+            "metadata.annotations.scheduler.alpha.kubernetes.io/taints[1]: Duplicate value: {\"effect\":\"NoSchedule\",\"key\":\"a\"}: taints must be unique by key and effect pair",
+            "metadata.annotations.scheduler.alpha.kubernetes.io/taints[2].effect: Unsupported value: \"x\": supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"",
+            "metadata.annotations.scheduler.alpha.kubernetes.io/preferAvoidPods[0].PodSignature: Required value",
+            "metadata.annotations.scheduler.alpha.kubernetes.io/preferAvoidPods[1].PodSignature.PodController.Controller: Invalid value: false: must point to a controller",
+        ]
+    );
+    assert_eq!(
+        created(NODE, node(json!({TAINTS: "x", AVOIDED: "[]"}))),
+        [
+            "metadata.annotations: Invalid value: \"scheduler.alpha.kubernetes.io/taints\": invalid character 'x' looking for beginning of value",
+            "metadata.annotations.AvoidPods: Invalid value: \"scheduler.alpha.kubernetes.io/preferAvoidPods\": json: cannot unmarshal array into Go value of type v1.AvoidPods",
+        ]
+    );
+    let mut tolerant = pod(json!({}));
+    tolerant["metadata"]["annotations"] =
+        json!({TOLERATIONS: r#"[{"key": "a", "operator": "Exists", "value": "b"}]"#});
+    assert_eq!(
+        created(POD, tolerant.clone()),
+        [
+            "metadata.annotations.scheduler.alpha.kubernetes.io/tolerations[0].operator: Invalid value: \"b\": value must be empty when `operator` is 'Exists'"
+        ]
+    );
+    tolerant["metadata"]["annotations"] = json!({TOLERATIONS: r#"[{"key": 1}]"#});
+    assert_eq!(
+        created(POD, tolerant),
+        [
+            "metadata.annotations: Invalid value: \"scheduler.alpha.kubernetes.io/tolerations\": json: cannot unmarshal number into Go struct field Toleration.Key of type string"
+        ]
+    );
+}
+
+#[test]
+fn the_source_of_a_nodes_configuration_is_whole() {
+    const NODE: Name = ("", "v1", "Node");
+    let map = json!({"namespace": "n", "name": "-", "kubeletConfigKey": "k", "uid": "u"});
+    let mut old = fresh(NODE, json!({}));
+    old["spec"] = json!({"configSource": {}});
+    let mut new = old.clone();
+    new["spec"]["configSource"]["configMap"] = map.clone();
+    new["status"]["config"] = json!({"assigned": {"configMap": map}, "active": {}});
+    assert_eq!(
+        changed(NODE, &old, &new, true),
+        [
+            "spec.configSource.configMap.uid: Forbidden: uid must not be set in spec",
+            "spec.configSource.configMap.name: Invalid value: \"-\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+            "status.config.assigned.configMap.resourceVersion: Required value",
+            "status.config.assigned.configMap.name: Invalid value: \"-\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+            "status.config.active: Invalid value: {}: exactly one reference subfield must be non-nil",
+        ]
+    );
+}
+
+#[test]
 fn nodes_are_registered_with_any_addresses() {
     let name: Name = ("", "v1", "Node");
     let twice = json!([{"type": "InternalIP", "address": "1.1.1.1"}, {"type": "InternalIP", "address": "1.1.1.1"}]);
