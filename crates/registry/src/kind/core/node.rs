@@ -186,7 +186,7 @@ fn ranges(ranges: &At<'_, '_>) {
     for range in ranges.items() {
         range.faults(address::old_cidr(&range, range.text()));
     }
-    let wrong = |range: &At<'_, '_>| !address::old_cidr(range, range.text()).is_empty();
+    let wrong = |range: &At<'_, '_>| address::Cidr::parse(range.text()).is_none();
     let first_wrong =
         ranges.items().enumerate().find(|(_, range)| wrong(range)).filter(|_| ranges.len() > 1);
     if let Some((i, range)) = first_wrong {

@@ -135,7 +135,7 @@ fn check(
         // Nothing is of a type that does not exist.
         let found = instance::type_of(default);
         let detail = format!(" in body must be of type {ty}: {found:?}");
-        errors.push(Error::invalid(path.clone(), &found.into(), detail));
+        errors.push(Error::type_invalid(path.clone(), &found.into(), detail));
         return;
     }
     // The type and metadata of a root are not pruned.

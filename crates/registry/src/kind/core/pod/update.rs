@@ -164,6 +164,9 @@ fn narrow(allowed: &mut Value, new: &Value, old: &Value, errors: &mut Report) {
         }
     }
     let nodes = old["affinity"].get("nodeAffinity");
+    if new["affinity"].get("nodeAffinity") == nodes {
+        return;
+    }
     if let Some(affinity) = allowed.get_mut("affinity").and_then(Value::as_object_mut) {
         match nodes {
             Some(nodes) => affinity.insert("nodeAffinity".to_owned(), nodes.clone()),

@@ -143,6 +143,13 @@ fn the_single_range_of_a_node_wins() {
     let node = fresh(name, json!({"spec": {"podCIDRs": ["10.0.0.0/24"]}}));
     assert_eq!(node["spec"]["podCIDR"], "10.0.0.0/24");
     assert_eq!(
+        created(name, json!({"spec": {"podCIDRs": ["10.0.0.0/24", "10.0.0.1/8"]}})),
+        [
+            "spec.podCIDRs[1]: Invalid value: \"10.0.0.1/8\": must not have bits set beyond the prefix length",
+            "spec.podCIDRs: Invalid value: [\"10.0.0.0/24\",\"10.0.0.1/8\"]: may specify no more than one CIDR for each IP family",
+        ]
+    );
+    assert_eq!(
         created(name, json!({"spec": {"podCIDRs": ["10.0.0.0/24", "x"]}})),
         [
             "spec.podCIDRs[1]: Invalid value: \"x\": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",

@@ -295,6 +295,11 @@ fn changes() {
             ("/spec/schedulingGates", json!(null), &[]),
         ],
     );
+    // Without an affinity to nodes, it is none of a gated pod.
+    let mut same = gated.clone();
+    same["spec"]["affinity"] = json!({});
+    let refusals = changed(POD, &fresh(POD, gated), &fresh(POD, same), false);
+    assert!(refusals[0].starts_with("spec: Forbidden: pod updates may not change"), "{refusals:?}");
 }
 
 #[test]
