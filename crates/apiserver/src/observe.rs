@@ -250,7 +250,7 @@ impl Observation {
         }
     }
 
-    /// The object is gone; the answer is this `Status`.
+    /// The answer is this `Status`: the object is gone, or a pod is bound or evicted.
     pub(crate) fn succeeded(&self, status: &Status) {
         if self.level >= AuditLevel::Metadata {
             // Once: a request has one answer.
@@ -333,6 +333,7 @@ impl Observation {
         AuditEvent {
             stage,
             request: self.request().clone(),
+            n_annotations: self.request().n_audit_annotations(),
             code: self.code(),
             received: self.received,
             reached: match stage {
@@ -433,6 +434,8 @@ mod tests {
         let request = Arc::new(Attributes::new(Identity::admin(), Verb::Get, path));
         let observation = observers.begin(&request, AuditSource::default);
         assert!(observation.received().is_none());
+        // What comes later is not of the first stage.
+        request.annotate("a", "b");
         assert!(observation.answered(200, true).is_none());
         drop(observation);
         // Nobody reads: the next request finds the queue full.
@@ -443,14 +446,15 @@ mod tests {
         let mut stages = Vec::new();
         for _ in 0..3 {
             let event = queue.next().await;
-            stages.push((event.stage, event.code));
+            let annotations = event.request.first_audit_annotations(event.n_annotations);
+            stages.push((event.stage, event.code, annotations.len()));
         }
         assert_eq!(
             stages,
             [
-                (Stage::RequestReceived, None),
-                (Stage::ResponseStarted, Some(200)),
-                (Stage::ResponseComplete, Some(200)),
+                (Stage::RequestReceived, None, 0),
+                (Stage::ResponseStarted, Some(200), 1),
+                (Stage::ResponseComplete, Some(200), 1),
             ]
         );
     }

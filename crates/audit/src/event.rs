@@ -123,7 +123,8 @@ fn legacy(event: &Value) -> String {
 fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -> Value {
     let request = &event.request;
     let is_shown = |key: &str| level >= AuditLevel::Request || !key.starts_with(PATCHES);
-    let annotations = request.audit_annotations().into_iter().filter(|(key, _)| is_shown(key));
+    let annotations = request.first_audit_annotations(event.n_annotations);
+    let annotations = annotations.into_iter().filter(|(key, _)| is_shown(key));
     let mut annotations: Map<String, Value> =
         annotations.map(|(key, text)| (key, text.into())).collect();
     let mut out = json!({

@@ -38,7 +38,6 @@
 //! | an apply whose body is YAML, at level `Request` | not recorded | recorded |
 //! | options of a deletion | their `apiVersion` is `meta.k8s.io/__internal` | as they were sent |
 //! | `requestObject` of a new CustomResourceDefinition | with `status.storedVersions` | without |
-//! | `responseStatus` of an eviction that succeeds | has `status: Success` | has the code alone |
 //! | documents of discovery at level `RequestResponse` | recorded | left out |
 //! | unknown fields of a policy | a warning | refused: a rule with a misspelt condition would match more |
 //! | `apiserver.latency.k8s.io/*` annotations of slow requests | also of decoding, encoding and sending | `total`, and those of authentication, impersonation, the wait for a seat, authorization, webhooks and commits |

@@ -450,10 +450,18 @@ impl<R: Row> Attributes<R> {
     }
     /// The audit annotations so far.
     pub fn audit_annotations(&self) -> BTreeMap<String, String> {
+        self.first_audit_annotations(usize::MAX)
+    }
+    /// The first `n` audit annotations, in the order in which they were added.
+    pub fn first_audit_annotations(&self, n: usize) -> BTreeMap<String, String> {
         let annotations = self.notes.audit_annotations.lock();
         let owned =
             |(key, value): &(Cow<'_, str>, Cow<'_, str>)| (key.to_string(), value.to_string());
-        annotations.iter().map(owned).collect()
+        annotations.iter().take(n).map(owned).collect()
+    }
+    /// The number of audit annotations so far.
+    pub fn n_audit_annotations(&self) -> usize {
+        self.notes.audit_annotations.lock().len()
     }
 }
 

@@ -106,8 +106,11 @@ impl AuditSource {
 pub struct AuditEvent {
     /// The stage.
     pub stage: Stage,
-    /// The request, with its id and its annotations so far.
+    /// The request, with its id and its annotations.
     pub request: Arc<Attributes>,
+    /// How many annotations it had at this stage: the first ones. Later ones are those of later
+    /// stages.
+    pub n_annotations: usize,
     /// The HTTP code, once it is known. Absent at the end if the client disconnected before.
     pub code: Option<u16>,
     /// When the request arrived.
@@ -129,7 +132,8 @@ pub struct AuditEvent {
     pub answer_left_out: bool,
     /// Why the request failed.
     pub failure: Option<Arc<Status>>,
-    /// The answer of a deletion that succeeded, if it is a `Status` in place of the object.
+    /// The answer of a deletion, binding or eviction that succeeded, if it is a `Status` in place
+    /// of an object.
     pub success: Option<Arc<Status>>,
 }
 

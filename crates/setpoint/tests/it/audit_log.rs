@@ -129,6 +129,24 @@ async fn an_event_has_who_what_and_how_it_ended() {
 }
 
 #[tokio::test]
+async fn bindings_and_evictions_succeed_with_a_status() {
+    let pods = "/api/v1/namespaces/default/pods";
+    let events = logged("- {level: Metadata, users: [jane]}", async |server| {
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        send(server, Identity::admin(), Method::POST, pods, pod).await;
+        let binding = json!({"metadata": {"name": "p"}, "target": {"name": "n"}});
+        send(server, jane(), Method::POST, &format!("{pods}/p/binding"), binding).await;
+        let eviction = json!({"metadata": {"name": "p"}});
+        send(server, jane(), Method::POST, &format!("{pods}/p/eviction"), eviction).await;
+    })
+    .await;
+    let ends = events.iter().filter(|event| event["stage"] == "ResponseComplete");
+    let ends: Vec<&Value> = ends.map(|event| &event["responseStatus"]).collect();
+    let success = json!({"metadata": {}, "status": "Success", "code": 201});
+    assert_eq!(ends, [&success, &success]);
+}
+
+#[tokio::test]
 async fn a_reference_has_names_of_a_written_object_and_none_of_a_patch() {
     let rules = "- {level: Request, users: [jane], omitStages: [RequestReceived]}";
     let events = logged(rules, async |server| {
