@@ -350,7 +350,7 @@ impl Inner {
                 let store = !asks_store || self.registry.store_answers().await;
                 let served = self.served(catalog, backends);
                 let document = self.document(&route, parts, &query, style, &served, store);
-                return Box::pin(document).await;
+                return Box::pin(document).await.unwrap_or_else(|error| failed(&error));
             }
             Destination::Extra(handler) => {
                 let mut request = Request::from_parts(parts.clone(), body);

@@ -6,7 +6,7 @@ use crate::health::{self, Health};
 use crate::negotiate::{accept_header, json_alone, only};
 use crate::openid;
 use crate::query::Query;
-use crate::respond::{self, Style};
+use crate::respond::Style;
 use crate::root;
 use crate::route::Route;
 use crate::server::Inner;
@@ -17,6 +17,10 @@ use setpoint_registry::Routes;
 
 impl Inner {
     /// Answers every non-resource path. `store`: whether the store answers, if that is reported.
+    ///
+    /// # Errors
+    ///
+    /// 405, 406, and 404 for what is at no path.
     pub(super) async fn document(
         &self,
         route: &Route,
@@ -25,7 +29,7 @@ impl Inner {
         style: Style,
         served: &Served,
         store: bool,
-    ) -> Response<Body> {
+    ) -> Result<Response<Body>, ApiError> {
         if let Route::Health { endpoint, check } = route {
             let now = self.registry.clock().now();
             let health = Health {
@@ -37,14 +41,17 @@ impl Inner {
             };
             let check = check.as_deref();
             let added = health::added(&self.health_checks, endpoint, check, query).await;
-            return health.respond(endpoint, check, query, &added, &self.figures);
+            return Ok(health.respond(endpoint, check, query, &added, &self.figures));
         }
         if parts.method != Method::GET && !self.has_every_method(route) {
-            return respond::error(&ApiError::method_not_allowed(), &parts.headers, style);
+            return Err(ApiError::method_not_allowed());
         }
         if let Route::OpenApi(path) = route {
             let now = self.registry.clock().now();
-            return self.open_api.respond(served, path, query, &parts.headers, style, now).await;
+            return Ok(self
+                .open_api
+                .respond(served, path, query, &parts.headers, style, now)
+                .await);
         }
         let host = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let authority = || parts.uri.authority().map(|authority| authority.as_str());
@@ -62,7 +69,7 @@ impl Inner {
             _ => None,
         };
         if let Some(answer) = of_issuer {
-            return answer.unwrap_or_else(|error| respond::error(&error, &parts.headers, style));
+            return answer;
         }
         let Self { aggregated, extra, types, health_checks: checks, .. } = self;
         let (started, now) = (self.started, self.registry.clock().now());
@@ -82,7 +89,6 @@ impl Inner {
             storage_versions: self.storage_versions.health(),
         };
         site.respond(route, &parts.headers, style)
-            .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))
     }
 
     /// Whether a document is the answer to every method, as the reference's handlers without routes

@@ -147,6 +147,17 @@ async fn bindings_and_evictions_succeed_with_a_status() {
 }
 
 #[tokio::test]
+async fn a_refused_document_says_why() {
+    let events = logged("- {level: Metadata, users: [jane]}", async |server| {
+        send(server, jane(), Method::POST, "/api", Value::Null).await;
+    })
+    .await;
+    let end = &events.last().unwrap()["responseStatus"];
+    assert_eq!(end["message"], "the server does not allow this method on the requested resource");
+    assert_eq!((&end["reason"], &end["code"]), (&json!("MethodNotAllowed"), &json!(405)));
+}
+
+#[tokio::test]
 async fn a_reference_has_names_of_a_written_object_and_none_of_a_patch() {
     let rules = "- {level: Request, users: [jane], omitStages: [RequestReceived]}";
     let events = logged(rules, async |server| {
