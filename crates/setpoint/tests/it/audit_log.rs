@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Runs a control plane with this policy while `act` uses it; the lines of its log.
-async fn logged(rules: &str, act: impl AsyncFnOnce(&ApiServer)) -> Vec<Value> {
+pub(crate) async fn logged(rules: &str, act: impl AsyncFnOnce(&ApiServer)) -> Vec<Value> {
     logged_of(ControlPlane::builder(), rules, act).await
 }
 
@@ -61,7 +61,7 @@ async fn logged_of(
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn jane() -> Identity {
+pub(crate) fn jane() -> Identity {
     Identity { uid: "7".into(), ..Identity::new("jane", ["system:masters"]) }
 }
 
@@ -126,35 +126,6 @@ async fn an_event_has_who_what_and_how_it_ended() {
     assert_eq!(events.pop().unwrap()["verb"], "delete");
     let expected = [create("RequestReceived"), created, get("RequestReceived"), absent];
     assert_eq!(events, expected);
-}
-
-#[tokio::test]
-async fn bindings_and_evictions_succeed_with_a_status() {
-    let pods = "/api/v1/namespaces/default/pods";
-    let events = logged("- {level: Metadata, users: [jane]}", async |server| {
-        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-        send(server, Identity::admin(), Method::POST, pods, pod).await;
-        let binding = json!({"metadata": {"name": "p"}, "target": {"name": "n"}});
-        send(server, jane(), Method::POST, &format!("{pods}/p/binding"), binding).await;
-        let eviction = json!({"metadata": {"name": "p"}});
-        send(server, jane(), Method::POST, &format!("{pods}/p/eviction"), eviction).await;
-    })
-    .await;
-    let ends = events.iter().filter(|event| event["stage"] == "ResponseComplete");
-    let ends: Vec<&Value> = ends.map(|event| &event["responseStatus"]).collect();
-    let success = json!({"metadata": {}, "status": "Success", "code": 201});
-    assert_eq!(ends, [&success, &success]);
-}
-
-#[tokio::test]
-async fn a_refused_document_says_why() {
-    let events = logged("- {level: Metadata, users: [jane]}", async |server| {
-        send(server, jane(), Method::POST, "/api", Value::Null).await;
-    })
-    .await;
-    let end = &events.last().unwrap()["responseStatus"];
-    assert_eq!(end["message"], "the server does not allow this method on the requested resource");
-    assert_eq!((&end["reason"], &end["code"]), (&json!("MethodNotAllowed"), &json!(405)));
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod admission_plugins;
 mod admission_policies;
 mod admission_webhooks;
 mod aggregation;
+mod audit_answers;
 mod audit_log;
 mod authorization_config;
 mod bounds;
