@@ -1,5 +1,6 @@
 //! Structs that annotations hold in JSON, read as Go's decoder reads them: names of members in any
 //! case, unknown members ignored, errors in its words.
+use crate::kind::at::At;
 use serde_json::{Map, Value};
 use setpoint_schema::decode::{self, Format};
 use setpoint_schema::patch::json_type;
@@ -47,6 +48,24 @@ pub(crate) fn read(text: &str, ty: Type) -> Result<Value, String> {
     let mut reader = Reader { first: None };
     let value = reader.value(&decoded.value, ty, &Place { owner: None, fields: String::new() })?;
     reader.first.map_or(Ok(value), Err)
+}
+
+/// Holds what an annotation has, if it has something, to rules, at the annotation's name. A text
+/// that cannot be read is reported at `wrong`.
+pub(in crate::kind) fn check(
+    annotations: &At<'_, '_>,
+    (name, ty): (&str, Type),
+    wrong: &At<'_, '_>,
+    rules: impl FnOnce(&At<'_, '_>),
+) {
+    let text = annotations.key(name).text();
+    if text.is_empty() {
+        return;
+    }
+    match read(text, ty) {
+        Ok(read) => rules(&annotations.shown_as(name, &read)),
+        Err(fault) => wrong.invalid_as(&name.into(), fault),
+    }
 }
 
 /// Where a value is: the innermost struct and the path of members.

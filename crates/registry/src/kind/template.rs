@@ -120,16 +120,9 @@ pub(super) fn annotations(at: &At<'_, '_>, spec: &At<'_, '_>) {
     if mirror.is_set() && spec.text_of("nodeName").is_empty() {
         mirror.invalid("must set spec.nodeName if mirror pod annotation is set");
     }
-    let text = at.key(TOLERATIONS).text();
-    if !text.is_empty() {
-        match annotated::read(text, Type::List(&TOLERATION)) {
-            Ok(read) => {
-                let may_compare = may_compare(&spec.get("tolerations"));
-                tolerations(&at.shown_as(TOLERATIONS, &read), may_compare);
-            }
-            Err(fault) => at.invalid_as(&TOLERATIONS.into(), fault),
-        }
-    }
+    annotated::check(at, (TOLERATIONS, Type::List(&TOLERATION)), at, |given| {
+        tolerations(given, may_compare(&spec.get("tolerations")));
+    });
     let cost = at.key(DELETION_COST);
     if cost.is_set() && !is_cost(cost.text()) && at.is_on(Feature::PodDeletionCost) {
         cost.invalid("must be a 32bit integer");

@@ -291,31 +291,20 @@ const AVOIDED_PODS: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
 
 /// Annotations from before taints were members, and those of pods that were better elsewhere.
 fn annotations(at: &At<'_, '_>) {
-    let text = at.key(TAINTS).text();
-    if !text.is_empty() {
-        match annotated::read(text, Type::List(&TAINT)) {
-            Ok(read) => taints(&at.shown_as(TAINTS, &read)),
-            Err(fault) => at.invalid_as(&TAINTS.into(), fault),
-        }
-    }
-    let text = at.key(AVOIDED_PODS).text();
-    if !text.is_empty() {
-        match annotated::read(text, Type::Struct(&AVOIDED)) {
-            Ok(read) => {
-                for entry in at.shown_as(AVOIDED_PODS, &read["preferAvoidPods"]).items() {
-                    let signature = entry.shown_as("PodSignature", &entry.value["podSignature"]);
-                    match signature.given("podController") {
-                        None => signature.required(""),
-                        Some(owner) if owner.is("controller") => {}
-                        Some(_) => signature
-                            .get("PodController.Controller")
-                            .invalid_as(&false.into(), "must point to a controller"),
-                    }
-                }
+    annotated::check(at, (TAINTS, Type::List(&TAINT)), at, taints);
+    let wrong = at.get("AvoidPods");
+    annotated::check(at, (AVOIDED_PODS, Type::Struct(&AVOIDED)), &wrong, |given| {
+        for entry in given.with(&given.value["preferAvoidPods"]).items() {
+            let signature = entry.shown_as("PodSignature", &entry.value["podSignature"]);
+            match signature.given("podController") {
+                None => signature.required(""),
+                Some(owner) if owner.is("controller") => {}
+                Some(_) => signature
+                    .get("PodController.Controller")
+                    .invalid_as(&false.into(), "must point to a controller"),
             }
-            Err(fault) => at.get("AvoidPods").invalid_as(&AVOIDED_PODS.into(), fault),
         }
-    }
+    });
 }
 
 /// Taints of the spec. The API's paths to them start with `metadata`.
