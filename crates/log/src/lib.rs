@@ -7,6 +7,9 @@
 //!
 //! This crate is for the main function of a program. Libraries use `tracing` only.
 
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
 use std::ffi::OsStr;
 use std::io::IsTerminal as _;
 use tracing_subscriber::EnvFilter;

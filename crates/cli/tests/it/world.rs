@@ -104,7 +104,7 @@ pub(crate) struct Played {
 pub(crate) fn play(play: Play) -> Played {
     let journal = Journal::new();
     let subscriber = tracing_subscriber::registry().with(journal.clone());
-    let _subscriber_guard = tracing::subscriber::set_default(subscriber);
+    let _subscriber_guard = setpoint_log::testing::set_default(subscriber);
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

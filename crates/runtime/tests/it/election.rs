@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use expect_test::expect;
 use serde_json::{Value, json};
+use setpoint_log::testing::{self, Lines};
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::{
     Clock, ElectionOptions,
@@ -12,12 +13,7 @@ use setpoint_runtime::{
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    link::Link,
-    server::Server,
-    stall::Stall,
-    world::{Lines, pass},
-};
+use crate::{link::Link, server::Server, stall::Stall, world::pass};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/main";
@@ -126,14 +122,13 @@ async fn le_14_clean_stop_hands_over_in_under_a_second() {
 #[tokio::test(start_paused = true)]
 async fn changes_of_the_holder_are_logged_as_what_they_are() {
     let lines = Lines::default();
-    let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt()
-        .with_writer(move || writer.clone())
+        .with_writer(lines.clone())
         .with_target(false)
         .with_ansi(false)
         .without_time()
         .finish();
-    let _default = tracing::subscriber::set_default(subscriber);
+    let _default = testing::set_default(subscriber);
     let server = Server::new(&[LEASES]);
     let mut one = start(&server, options("one").release_on_stop(true));
     one.elected_after().await;

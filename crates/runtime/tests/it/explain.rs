@@ -12,6 +12,7 @@ use expect_test::expect;
 use http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::{Value, json};
+use setpoint_log::testing::{self, Lines};
 use setpoint_runtime::{
     Action, BoxError, CacheOptions, Context, Controller, ControllerBuilder, ControllerHandle,
     Explanation, Request, Terminal, Watch,
@@ -22,7 +23,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::{
     server::Server,
-    world::{CONFIG_MAPS, EVENTS, Lines, PODS, Running, builder, config_map, pass, run, settle},
+    world::{CONFIG_MAPS, EVENTS, PODS, Running, builder, config_map, pass, run, settle},
 };
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -278,13 +279,12 @@ async fn ring_is_bounded_and_can_be_turned_off() {
 #[tokio::test(start_paused = true)]
 async fn span_of_a_pass_has_the_same_text() {
     let lines = Lines::default();
-    let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt()
         .json()
-        .with_writer(move || writer.clone())
+        .with_writer(lines.clone())
         .with_span_events(FmtSpan::CLOSE)
         .finish();
-    let _default = tracing::subscriber::set_default(subscriber);
+    let _default = testing::set_default(subscriber);
     let server = server();
     server.put(MAPS, config_map("a"));
     let read = async |request: Request, context: Context| -> Result<Action, BoxError> {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use setpoint::ControlPlane;
 use setpoint_controllers::gc::FIRST_LISTS_MAX;
 use setpoint_controllers::{GarbageCollector, NamespaceController, Setup};
+use setpoint_log::testing::{self, Lines};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -305,13 +306,12 @@ async fn namespace_deleted_in_the_foreground_is_removed() {
 
 #[tokio::test(start_paused = true)]
 async fn deleted_definition_causes_no_warning() {
-    let log = Log::default();
-    let writer = log.clone();
+    let lines = Lines::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
-        .with_writer(move || writer.clone())
+        .with_writer(lines.clone())
         .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guard = testing::set_default(subscriber);
     with_person(async |person| {
         for _ in 0..3 {
             person.define_networks().await;
@@ -323,22 +323,7 @@ async fn deleted_definition_causes_no_warning() {
         }
     })
     .await;
-    let written = String::from_utf8(log.0.lock().clone()).unwrap();
-    assert_eq!(written, "");
-}
-
-/// Collects log lines.
-#[derive(Clone, Default)]
-struct Log(Arc<parking_lot::Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().extend_from_slice(line);
-        Ok(line.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
+    assert_eq!(lines.text(), "");
 }
 
 /// Runs a collector over a remote server that serves Networks and answers lists of them with this
