@@ -219,8 +219,7 @@ impl Exchange<'_> {
         self.event(STORE);
         let written = self.registry.create(self.attributes, body, &options).await?;
         self.event(STORED);
-        let acts = matches!(target.subresource, Some(Subresource::Binding | Subresource::Eviction));
-        if acts || &*target.resource.gvk.kind == "Binding" {
+        if written.status {
             self.observation.succeeded(&Status::success());
         }
         self.object(StatusCode::CREATED, accepted, target, written.object.bytes, true).await

@@ -193,6 +193,8 @@ pub struct Written {
     pub object: Object,
     /// Answers 201 instead of 200.
     pub created: bool,
+    /// The object is a Status of success: a pod is bound or evicted.
+    pub status: bool,
 }
 /// The answer to a delete.
 #[derive(Debug, Clone)]

@@ -46,7 +46,7 @@ impl Write<'_> {
             }
         };
         review["status"] = status;
-        Ok(Written { object: Object { bytes: to_bytes(&review) }, created: true })
+        Ok(Written { object: Object { bytes: to_bytes(&review) }, created: true, status: false })
     }
 
     /// Puts the metadata of a review in order, and checks the review.

@@ -76,5 +76,5 @@ impl Write<'_> {
 /// 201 with a Success Status.
 pub(super) fn success() -> Written {
     let status = Status { code: Some(201), ..Status::success() };
-    Written { object: Object { bytes: status.to_json().into() }, created: true }
+    Written { object: Object { bytes: status.to_json().into() }, created: true, status: true }
 }

@@ -249,7 +249,7 @@ impl Write<'_> {
         }
         if self.options.dry_run || encoded == found.value && !self.rewrite_due(found).await? {
             let object = self.preview(&encoded, found.modified).await?;
-            return Ok(Ok(Written { object, created: false }));
+            return Ok(Ok(Written { object, created: false, status: false }));
         }
         let key = found.key.clone();
         let claims = self.commit_claims(reservation.as_ref(), &stored, &new, &review).await?;
@@ -271,7 +271,7 @@ impl Write<'_> {
                     counts.iter().for_each(|(counter, label)| changes.add(*counter, label));
                 }
                 let object = self.answer(&key, &encoded, revision).await.map_err(Failed::Commit)?;
-                Ok(Ok(Written { object, created: false }))
+                Ok(Ok(Written { object, created: false, status: false }))
             }
             (Outcome::Lost(newer), _) => Ok(Err(newer)),
         }
@@ -374,7 +374,7 @@ impl Write<'_> {
                 Outcome::Lost(newer) => return Ok(Err(newer)),
             }
         }
-        Ok(Ok(Written { object, created: false }))
+        Ok(Ok(Written { object, created: false, status: false }))
     }
     /// The claims that the removal of an object releases.
     pub(super) async fn released_claims(&self, object: &Value) -> Result<Claims, ApiError> {

@@ -185,7 +185,7 @@ impl Write<'_> {
                 served.set_meta("resourceVersion", version.into());
             }
             let object = Object { bytes: to_bytes_with(&served, kept.owners) };
-            return Ok(Some(Written { object, created: true }));
+            return Ok(Some(Written { object, created: true, status: false }));
         }
         let claims = match &reservation {
             Some(reservation) => reservation.claims(&stored, None, &self.inner.birth()).await,
@@ -208,7 +208,7 @@ impl Write<'_> {
                     } else {
                         served(&bytes, revision)
                     };
-                    return Ok(Some(Written { object, created: true }));
+                    return Ok(Some(Written { object, created: true, status: false }));
                 }
                 (Created::Exists(found), _) => {
                     return Err(self.already_exists(stored.name(), &found.value));

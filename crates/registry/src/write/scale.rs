@@ -225,7 +225,11 @@ impl Write<'_> {
     fn scale_answer(&self, written: Written) -> Result<Written, ApiError> {
         let object = crate::stored::tree(&written.object.bytes)?;
         let scale = scale_of(self.resource, &object)?;
-        Ok(Written { object: Object { bytes: to_bytes(&scale) }, created: written.created })
+        Ok(Written {
+            object: Object { bytes: to_bytes(&scale) },
+            created: written.created,
+            status: false,
+        })
     }
     /// Custom resources: validates the fields that the definition names. A write of `status` is
     /// held to those of the status.

@@ -100,7 +100,7 @@ impl Write<'_> {
             "expirationTimestamp": expires.rfc3339(),
         });
         self.attributes.annotate(ISSUED, format!("JTI={id}"));
-        Ok(Written { object: Object { bytes: to_bytes(&request) }, created: true })
+        Ok(Written { object: Object { bytes: to_bytes(&request) }, created: true, status: false })
     }
 
     /// Signs with the present key, or lets another program sign.
