@@ -12,8 +12,8 @@ use setpoint_registry::{
     PatchType, RawDeleteOptions, ShardSelector, VersionMatch, WriteOptions, check_dry_run,
     check_field_manager,
 };
-use setpoint_schema::decode::cbor;
-use setpoint_schema::patch::json_type;
+use setpoint_schema::decode::{self, cbor};
+use setpoint_schema::node::TypeSchema;
 use std::time::Duration;
 
 fn invalid(kind: &str, errors: &[field::Error]) -> ApiError {
@@ -187,103 +187,62 @@ pub(crate) fn delete(
 }
 
 fn delete_body(body: &[u8], format: Format) -> Result<RawDeleteOptions, ApiError> {
-    if format == Format::Cbor {
-        return delete_members(&delete_cbor(body)?, body);
-    }
+    const OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+    let schema = setpoint_schema::builtin::definition(OPTIONS)
+        .ok_or_else(|| ApiError::internal(&format!("there is no {OPTIONS}")))?;
+    let mut value = match format {
+        Format::Cbor => delete_cbor(body, &schema)?,
+        _ => delete_text(body, format)?,
+    };
+    let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+    check_delete_kind(text("kind"), text("apiVersion"), body).map_err(ApiError::bad_request)?;
+    decode::conform(&schema, "DeleteOptions", &mut value, &mut Vec::new()).map_err(|error| {
+        let written = decode::conform_error(&schema, "DeleteOptions", body);
+        ApiError::bad_request(written.unwrap_or(error).to_string())
+    })?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let dry_run = value["dryRun"].as_array();
+    Ok(RawDeleteOptions {
+        dry_run: dry_run.into_iter().flatten().filter_map(text).collect(),
+        grace_period_seconds: value["gracePeriodSeconds"].as_i64(),
+        propagation: text(&value["propagationPolicy"]),
+        orphan_dependents: value["orphanDependents"].as_bool(),
+        uid: text(&value["preconditions"]["uid"]),
+        resource_version: text(&value["preconditions"]["resourceVersion"]),
+        ignore_store_read_error: value[IGNORE_READ_ERROR].as_bool(),
+    })
+}
+
+fn delete_text(body: &[u8], format: Format) -> Result<Value, ApiError> {
     let unread = |error: &str| {
         ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
     };
-    let decoded =
-        setpoint_schema::decode::parse_typed(body, format).map_err(|error| match format {
-            Format::Yaml | Format::Protobuf => ApiError::bad_request(error.to_string()),
-            _ => unread(&error.to_string()),
-        })?;
-    let value = decoded.value;
+    let decoded = decode::parse_typed(body, format).map_err(|error| match format {
+        Format::Yaml | Format::Protobuf => ApiError::bad_request(error.to_string()),
+        _ => unread(&error.to_string()),
+    })?;
     // `null`, and YAML without a document, are options without members.
-    if !value.is_object() && !value.is_null() {
-        return Err(unread(&format!(
-            "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            json_type(&value)
-        )));
+    if decoded.value.is_null() {
+        return Ok(json!({}));
     }
-    for name in ["kind", "apiVersion"] {
-        if let Some(value) = value.get(name).filter(|v| !v.is_string() && !v.is_null()) {
-            return Err(unread(&format!(
-                "json: cannot unmarshal {} into Go struct field .{name} of type string",
-                json_type(value)
-            )));
-        }
+    match decode::type_fault(&decoded.value, body) {
+        Some(fault) => Err(unread(&fault)),
+        None => Ok(decoded.value),
     }
-    delete_members(&value, body)
 }
 
 /// A body in CBOR, of any type.
-fn delete_cbor(body: &[u8]) -> Result<Value, ApiError> {
-    const OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+fn delete_cbor(body: &[u8], schema: &TypeSchema) -> Result<Value, ApiError> {
     let head = cbor::head(body).map_err(|error| {
         ApiError::bad_request(format!("unable to determine group/version/kind: {error}"))
     })?;
-    match setpoint_schema::builtin::definition(OPTIONS) {
-        Some(schema) if matches!(&*head.kind, "" | "DeleteOptions") => {
-            let decoded = cbor::typed(body, &schema);
+    match &*head.kind {
+        "" | "DeleteOptions" => {
+            let decoded = cbor::typed(body, schema);
             Ok(decoded.map_err(|error| ApiError::bad_request(error.to_string()))?.value)
         }
         _ => Ok(json!({"apiVersion": head.api_version, "kind": head.kind})),
     }
-}
-
-fn delete_members(value: &Value, body: &[u8]) -> Result<RawDeleteOptions, ApiError> {
-    let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
-    check_delete_kind(text("kind"), text("apiVersion"), body).map_err(ApiError::bad_request)?;
-    let member = |name: &str| value.get(name).filter(|value| !value.is_null());
-    let wrong = |value: &Value, field: &str, ty: &str| {
-        let mut shape = json_type(value).to_owned();
-        if ty == "int64" && value.is_number() {
-            let written = setpoint_schema::decode::number_at(body, field);
-            shape = format!("{shape} {}", written.unwrap_or_else(|| value.to_string()));
-        }
-        let of = if field.contains('.') { "Preconditions" } else { "DeleteOptions" };
-        ApiError::bad_request(format!(
-            "json: cannot unmarshal {shape} into Go struct field {of}.{field} of type {ty}"
-        ))
-    };
-    let string = |value: &Value, field: &str, ty: &str| {
-        value.as_str().map(str::to_owned).ok_or_else(|| wrong(value, field, ty))
-    };
-    let boolean = |name: &str| {
-        member(name).map(|v| v.as_bool().ok_or_else(|| wrong(v, name, "bool"))).transpose()
-    };
-    let preconditions = match member("preconditions") {
-        Some(other) if !other.is_object() => {
-            return Err(wrong(other, "preconditions", "v1.Preconditions"));
-        }
-        preconditions => preconditions,
-    };
-    let precondition = |name: &str, ty: &str| {
-        let value = preconditions.and_then(|p| p.get(name)).filter(|v| !v.is_null());
-        value.map(|value| string(value, &format!("preconditions.{name}"), ty)).transpose()
-    };
-    let dry_run = match member("dryRun") {
-        None => Vec::new(),
-        Some(Value::Array(values)) => values
-            .iter()
-            .map(|value| string(value, "dryRun", "string"))
-            .collect::<Result<_, _>>()?,
-        Some(other) => return Err(wrong(other, "dryRun", "[]string")),
-    };
-    Ok(RawDeleteOptions {
-        dry_run,
-        grace_period_seconds: member("gracePeriodSeconds")
-            .map(|v| v.as_i64().ok_or_else(|| wrong(v, "gracePeriodSeconds", "int64")))
-            .transpose()?,
-        propagation: member("propagationPolicy")
-            .map(|v| string(v, "propagationPolicy", "v1.DeletionPropagation"))
-            .transpose()?,
-        orphan_dependents: boolean("orphanDependents")?,
-        uid: precondition("uid", "types.UID")?,
-        resource_version: precondition("resourceVersion", "string")?,
-        ignore_store_read_error: boolean(IGNORE_READ_ERROR)?,
-    })
 }
 
 /// Checks the kind of a body: options of any version, or of none.

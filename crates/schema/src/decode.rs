@@ -36,6 +36,7 @@ mod tests;
 mod yaml;
 
 pub use conform::{MapKeys, conform, conform_changed, conform_custom, conform_metadata, zero};
+pub(crate) use json::first_of_wrong;
 pub use json::{json_object_fault, number_at};
 pub use lenient::conform_stored;
 pub(crate) use lenient::type_and_metadata;
@@ -130,19 +131,28 @@ pub fn parse(body: &[u8], format: Format) -> Result<Decoded, DecodeError> {
     }
 }
 /// Why a value cannot name its type, in Go's words: it is no object, or `apiVersion` or `kind` is
-/// no text. Without them, or with null, it names none.
-pub fn type_fault(value: &Value) -> Option<String> {
-    let found = json_type(value);
+/// no text. Without them, or with null, it names none. If both are wrong, it is the first in
+/// `text`, which the value was read from.
+pub fn type_fault(value: &Value, text: &[u8]) -> Option<String> {
+    const HEAD: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
     let Value::Object(members) = value else {
-        return Some(format!(
-            "json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
-        ));
+        return Some(wrong_type(json_type(value), "", HEAD));
     };
-    ["apiVersion", "kind"].into_iter().find_map(|name| {
-        let value = members.get(name).filter(|value| !value.is_string() && !value.is_null())?;
-        let found = json_type(value);
-        Some(format!("json: cannot unmarshal {found} into Go struct field .{name} of type string"))
-    })
+    let is_wrong = |name: &&str| {
+        members.get(*name).is_some_and(|value| !value.is_string() && !value.is_null())
+    };
+    let name = first_of_wrong(text, ["apiVersion", "kind"].into_iter().filter(is_wrong))?;
+    Some(wrong_type(json_type(&members[name]), &format!(".{name}"), "string"))
+}
+
+/// What Go's decoder of JSON says of a value that a type cannot hold. `found`: the value's type in
+/// JSON; `field`: the struct and the path in it, as in `Pod.spec.nodeName`, empty for the whole
+/// value.
+pub fn wrong_type(found: &str, field: &str, ty: &str) -> String {
+    match field {
+        "" => format!("json: cannot unmarshal {found} into Go value of type {ty}"),
+        _ => format!("json: cannot unmarshal {found} into Go struct field {field} of type {ty}"),
+    }
 }
 
 /// As [`parse`], for a value whose type may have integers. Numbers of JSON that are written with a

@@ -247,9 +247,29 @@ fn bad_delete_options_are_refused() {
                 "{wrong} number into Go struct field DeleteOptions.propagationPolicy of type v1.DeletionPropagation"
             ),
         ),
+        // The first in the text, not by name.
+        (
+            r#"{"orphanDependents":1,"dryRun":{}}"#,
+            format!(
+                "{wrong} number into Go struct field DeleteOptions.orphanDependents of type bool"
+            ),
+        ),
+        (
+            r#"{"kind":true,"apiVersion":1}"#,
+            format!(
+                "couldn't get version/kind; json parse error: {wrong} bool into Go struct field .kind of type string"
+            ),
+        ),
     ] {
         refused(delete_with("", body), 400, &text);
     }
+}
+
+#[test]
+fn empty_precondition_of_a_delete_body_is_one() {
+    let options = delete_with("", r#"{"preconditions":{"uid":"","resourceVersion":""}}"#).unwrap();
+    assert_eq!(options.uid.as_deref(), Some(""));
+    assert_eq!(options.resource_version.as_deref(), Some(""));
 }
 
 #[test]

@@ -84,14 +84,14 @@ impl Place {
     }
 
     fn fault(&self, found: &str, ty: Type) -> String {
-        let into = match self.owner {
-            None => "Go value".to_owned(),
+        let field = match self.owner {
+            None => String::new(),
             Some(owner) => {
                 let (_, short) = owner.name.rsplit_once('.').unwrap_or(("", owner.name));
-                format!("Go struct field {short}.{}", self.fields)
+                format!("{short}.{}", self.fields)
             }
         };
-        format!("json: cannot unmarshal {found} into {into} of type {}", ty.name())
+        decode::wrong_type(found, &field, &ty.name())
     }
 }
 

@@ -47,16 +47,11 @@ impl Wire {
         let decoded = decode::parse_typed(json, Format::Json).map_err(|error| error.to_string())?;
         let value = decoded.value;
         if !value.is_object() && !value.is_null() {
-            return Err(format!(
-                "json: cannot unmarshal {} into Go value of type storage.continueToken",
-                json_type(&value)
-            ));
+            return Err(decode::wrong_type(json_type(&value), "", "storage.continueToken"));
         }
         let member = |name: &str| value.get(name).filter(|value| !value.is_null());
         let wrong = |found: &str, name: &str, ty: &str| {
-            format!(
-                "json: cannot unmarshal {found} into Go struct field continueToken.{name} of type {ty}"
-            )
+            decode::wrong_type(found, &format!("continueToken.{name}"), ty)
         };
         let text = |name: &str| match member(name) {
             None => Ok(String::new()),

@@ -84,8 +84,9 @@ impl Write<'_> {
             Value::Bool(_) => "bool",
         };
         if !type_name.is_empty() {
+            let fault = decode::wrong_type(type_name, "", "map[string]interface {}");
             return Err(ApiError::bad_request(format!(
-                "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {type_name} into Go value of type map[string]interface {{}}"
+                "error decoding YAML: error unmarshaling JSON: while decoding JSON: {fault}"
             )));
         }
         if !decoded.problems.is_empty() {

@@ -110,7 +110,7 @@ impl Write<'_> {
             // `null`, and YAML without a document.
             return Ok((Value::Object(Map::new()), decoded.problems));
         }
-        if let Some(fault) = decode::type_fault(&decoded.value) {
+        if let Some(fault) = decode::type_fault(&decoded.value, &body.bytes) {
             return Err(unrecognized(&fault));
         }
         let version = type_of(&decoded.value).0;
@@ -277,7 +277,7 @@ fn go_kind_fault(
 ///
 /// The text of the decoder.
 pub(super) fn check_patched_kind(gvk: &GroupVersionKind, object: &Value) -> Result<(), String> {
-    if let Some(fault) = decode::type_fault(object) {
+    if let Some(fault) = decode::type_fault(object, &[]) {
         return Err(format!("couldn't get version/kind; json parse error: {fault}"));
     }
     let version = type_of(object).0;

@@ -474,13 +474,11 @@ impl<'p> Conformer<'p> {
 
     fn mismatch_error(&self, at: &At<'_>, found: &str, ty: &str) -> DecodeError {
         let (owner, fields) = (self.owner(), at.fields());
-        DecodeError(if fields.is_empty() {
-            format!("json: cannot unmarshal {found} into Go value of type {ty}")
-        } else {
-            format!(
-                "json: cannot unmarshal {found} into Go struct field {owner}.{fields} of type {ty}"
-            )
-        })
+        let field = match fields.is_empty() {
+            true => String::new(),
+            false => format!("{owner}.{fields}"),
+        };
+        DecodeError(super::wrong_type(found, &field, ty))
     }
 
     /// The JSON type that was found here. A number that is no integer is shown.

@@ -62,9 +62,7 @@ fn read_with(body: &[u8], initial: Notes) -> Result<(Decoded, Budget), DecodeErr
                 return read_with(whole.as_bytes(), initial);
             }
             Err(DecodeError(match syntax::number_beyond_float(&text) {
-                Some(number) => {
-                    format!("json: cannot unmarshal number {number} into Go value of type float64")
-                }
+                Some(number) => super::wrong_type(&format!("number {number}"), "", "float64"),
                 None => error.to_string(),
             }))
         }
@@ -77,9 +75,7 @@ pub fn json_object_fault(text: &[u8]) -> Option<String> {
         Ok(Decoded { value: Value::Object(_) | Value::Null, .. }) => None,
         Ok(decoded) => {
             let found = super::go_type::found(&decoded.value, false);
-            Some(format!(
-                "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
-            ))
+            Some(super::wrong_type(&found, "", "map[string]interface {}"))
         }
         Err(error) => Some(error.0),
     }
@@ -226,6 +222,20 @@ pub(super) fn first_of<'p>(body: &[u8], paths: impl Iterator<Item = &'p str>) ->
     // What is found ends the reading, which therefore fails.
     _ = search.deserialize(&mut serde_json::Deserializer::from_str(text));
     found.get()
+}
+
+/// Of some paths, whose values are wrong, the one that a body comes to first.
+pub(crate) fn first_of_wrong<'p>(
+    body: &[u8],
+    wrong: impl Iterator<Item = &'p str> + Clone,
+) -> Option<&'p str> {
+    let mut all = wrong.clone();
+    let first = all.next()?;
+    // One alone needs no search. A text that is no JSON has the order of names.
+    match all.next().and_then(|_| first_of(body, wrong.clone())) {
+        Some(at) => wrong.clone().nth(at),
+        None => Some(first),
+    }
 }
 
 /// Reads a value that some paths lead into: their numbers, and what is left of them.

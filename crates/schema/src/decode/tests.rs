@@ -384,6 +384,23 @@ fn problems_of_a_json_body_come_in_document_order() {
 }
 
 #[test]
+fn a_type_that_is_no_text_is_a_fault_and_the_first_one_is_told() {
+    let fault = |body: &str| {
+        let value = parse(body.as_bytes(), Format::Json).unwrap().value;
+        type_fault(&value, body.as_bytes()).unwrap_or_default()
+    };
+    expect![[r#"
+        ["","","json: cannot unmarshal number into Go struct field .kind of type string","json: cannot unmarshal array into Go struct field .apiVersion of type string"]"#]]
+    .assert_eq(&serde_json::to_string(&[
+        fault("{}"),
+        fault(r#"{"kind":null}"#),
+        fault(r#"{"kind":1,"apiVersion":[]}"#),
+        fault(r#"{"apiVersion":[],"kind":1}"#),
+    ])
+    .unwrap());
+}
+
+#[test]
 fn the_first_fault_of_a_text_is_told() {
     let schema = crate::builtin::type_schema("", "v1", "Pod").unwrap();
     let told = |body: &str| conform_error(&schema, "Pod", body.as_bytes()).unwrap().to_string();

@@ -2,6 +2,7 @@
 //! converter.
 
 use super::notation::go_kind;
+use crate::decode::wrong_type;
 use crate::node::{Scalar, Shape, View};
 use serde_json::Value;
 use setpoint_object::quantity::Quantity;
@@ -61,7 +62,7 @@ fn int_or_string(value: &Value) -> Result<(), String> {
         Value::Array(_) => "array".to_owned(),
         Value::Object(_) => "object".to_owned(),
     };
-    Err(format!("json: cannot unmarshal {found} into Go value of type int32"))
+    Err(wrong_type(&found, "", "int32"))
 }
 
 fn scalar(shape: Shape, scalar: Scalar, value: &Value) -> Result<(), String> {

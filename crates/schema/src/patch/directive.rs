@@ -1,6 +1,7 @@
 //! The words of strategic merge patch and the errors it answers with.
 
 use super::notation::{go_number, go_type, go_value};
+use crate::decode;
 use serde_json::{Map, Value};
 use setpoint_object::ApiError;
 
@@ -73,7 +74,7 @@ pub(super) fn not_an_object(found: &Value) -> String {
         Value::Number(_) => "number",
         Value::Null | Value::Object(_) => "object",
     };
-    format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")
+    decode::wrong_type(found, "", "map[string]interface {}")
 }
 
 /// Takes directives out of content that is new: a map that carries [`PATCH`] vanishes, from lists

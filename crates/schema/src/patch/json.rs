@@ -2,7 +2,9 @@
 
 use super::notation::json_type;
 use super::rejected;
-use crate::decode::{Format, JSON_DEPTH_MAX, note, parse, parse_elements};
+use crate::decode::{
+    Format, JSON_DEPTH_MAX, first_of_wrong, note, parse, parse_elements, wrong_type,
+};
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason, field};
 use std::num::IntErrorKind;
@@ -68,15 +70,14 @@ pub fn json_patch(
         Value::Null => return Ok(()),
         other => {
             let found = json_type(&other);
-            return Err(undecodable(&format!(
-                "json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
-            )));
+            return Err(undecodable(&wrong_type(found, "", "[]handlers.jsonPatchOp")));
         }
     };
     for problem in decoded.problems {
         note(problems, || format!("json patch {problem}"));
     }
-    operations.iter().try_for_each(check_shape).map_err(|why| undecodable(&why))?;
+    let mut shapes = operations.iter().enumerate().map(|(at, op)| check_shape(op, at, patch));
+    shapes.try_for_each(|shape| shape.map_err(|why| undecodable(&why)))?;
     check_number(operations.len()).map_err(|why| {
         let message = format!("Request entity too large: {why}");
         ApiError::new(413, Reason::RequestEntityTooLarge, message)
@@ -111,17 +112,11 @@ pub fn operations(patch: &[u8]) -> Result<Vec<Value>, String> {
         Value::Array(operations) => operations,
         Value::Null => Vec::new(),
         other => {
-            let found = json_type(&other);
-            return Err(format!(
-                "json: cannot unmarshal {found} into Go value of type jsonpatch.Patch"
-            ));
+            return Err(wrong_type(json_type(&other), "", "jsonpatch.Patch"));
         }
     };
     match operations.iter().find(|operation| !operation.is_object() && !operation.is_null()) {
-        Some(other) => {
-            let found = json_type(other);
-            Err(format!("json: cannot unmarshal {found} into Go value of type jsonpatch.Operation"))
-        }
+        Some(other) => Err(wrong_type(json_type(other), "", "jsonpatch.Operation")),
         None => Ok(operations),
     }
 }
@@ -210,27 +205,25 @@ fn depth(value: &Value, steps: &mut usize) -> usize {
     }
 }
 
-/// Holds one operation to its type.
-fn check_shape(operation: &Value) -> Result<(), String> {
+/// Holds the operation at this place of the patch to its type.
+fn check_shape(operation: &Value, at: usize, patch: &[u8]) -> Result<(), String> {
     let Value::Object(members) = operation else {
         if operation.is_null() {
             return Ok(());
         }
-        let found = json_type(operation);
-        return Err(format!(
-            "json: cannot unmarshal {found} into Go value of type handlers.jsonPatchOp"
-        ));
+        return Err(wrong_type(json_type(operation), "", "handlers.jsonPatchOp"));
     };
-    for (name, value) in members {
-        let is_text = MEMBERS.contains(&name.as_str()) && name != "value";
-        if is_text && !value.is_string() && !value.is_null() {
-            let found = json_type(value);
-            return Err(format!(
-                "json: cannot unmarshal {found} into Go struct field jsonPatchOp.{name} of type string"
-            ));
-        }
-    }
-    Ok(())
+    let is_wrong = |(name, value): &(&String, &Value)| {
+        let is_text = MEMBERS.contains(&name.as_str()) && *name != "value";
+        is_text && !value.is_string() && !value.is_null()
+    };
+    let wrong = members.iter().filter(is_wrong).map(|(name, _)| format!("[{at}].{name}"));
+    let wrong: Vec<_> = wrong.collect();
+    let Some(path) = first_of_wrong(patch, wrong.iter().map(String::as_str)) else {
+        return Ok(());
+    };
+    let name = path.rsplit('.').next().unwrap_or(path);
+    Err(wrong_type(json_type(&members[name]), &format!("jsonPatchOp.{name}"), "string"))
 }
 
 /// One operation, as the patch has it.
@@ -248,10 +241,7 @@ impl Operation {
                 let comma = if name == "from" { "," } else { "" };
                 Err(format!("operation{comma} missing {name} field: missing value"))
             }
-            Some(other) => {
-                let found = json_type(other);
-                Err(format!("json: cannot unmarshal {found} into Go value of type string"))
-            }
+            Some(other) => Err(wrong_type(json_type(other), "", "string")),
         }
     }
 

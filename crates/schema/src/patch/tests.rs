@@ -157,6 +157,14 @@ fn json_patch_refuses_what_is_no_list_of_operations() {
             "400 BadRequest error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string"
         ],
     );
+    // The first in the text, not by name.
+    check_json(
+        json!({}),
+        r#"[{"op":"test"},{"path":true,"op":1}]"#,
+        expect![
+            "400 BadRequest error decoding patch: json: cannot unmarshal bool into Go struct field jsonPatchOp.path of type string"
+        ],
+    );
     let many = format!("[{}]", vec!["null"; OPERATIONS_MAX + 1].join(","));
     check_json(
         json!({}),

@@ -12,7 +12,7 @@ use serde_json::Value;
 use setpoint_object::status::Status;
 use setpoint_object::{ApiError, Reason, bounded};
 use setpoint_schema::INLINE_BYTES_MAX;
-use setpoint_schema::decode::{Format, base64_fault, parse, type_fault};
+use setpoint_schema::decode::{Format, base64_fault, parse, type_fault, wrong_type};
 use setpoint_schema::patch;
 use setpoint_schema::patch::json_type;
 use setpoint_spans::{Span, SpanKind};
@@ -215,7 +215,7 @@ fn read(bytes: &[u8]) -> Result<Answer, String> {
     if answer.is_null() {
         return Ok(Answer::default());
     }
-    if let Some(fault) = type_fault(&answer) {
+    if let Some(fault) = type_fault(&answer, bytes) {
         return Err(untyped(&fault));
     }
     drop_nulls(&mut answer);
@@ -226,10 +226,7 @@ fn read(bytes: &[u8]) -> Result<Answer, String> {
         *code = if number < 0 { 400 } else { 500 }.into();
     }
     let response = &answer["response"];
-    let wrong = |place: &str, value: &Value, ty: &str| {
-        let found = json_type(value);
-        Err(format!("json: cannot unmarshal {found} into Go struct field {place} of type {ty}"))
-    };
+    let wrong = |place: &str, value: &Value, ty: &str| Err(wrong_type(json_type(value), place, ty));
     if !response.is_object() && !response.is_null() {
         return wrong("AdmissionReview.response", response, "v1.AdmissionResponse");
     }
