@@ -25,9 +25,9 @@ mod tests;
 
 pub use json::{
     COPIED_BYTES_MAX, OPERATIONS_MAX, STEPS_MAX, apply_operations, check_number, json_patch,
-    may_multiply, may_multiply_text, operations,
+    json_patch_unchecked, may_multiply, may_multiply_text, operations,
 };
-pub use merge::merge_patch;
+pub use merge::{merge_patch, merge_patch_unchecked};
 pub use notation::{go_type, go_value, json_type};
 pub use strategic::strategic_merge_patch;
 

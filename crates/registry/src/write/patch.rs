@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionKind, Reason, encode, field};
 use setpoint_schema::decode::MapKeys;
+use setpoint_schema::node::TypeSchema;
 use setpoint_schema::{decode, patch};
 use setpoint_store::Revision;
 
@@ -59,18 +60,7 @@ impl Write<'_> {
         let mut object = stored.clone();
         object.set_meta("resourceVersion", revision.to_string().into());
         let mut problems = Vec::new();
-        match kind {
-            PatchType::Json => patch::json_patch(&mut object, &body.bytes, &mut problems)?,
-            PatchType::Merge | PatchType::Apply => {
-                patch::merge_patch(&mut object, &body.bytes, &mut problems)?;
-            }
-            PatchType::StrategicMerge => patch::strategic_merge_patch(
-                &self.resource.schema,
-                &mut object,
-                &body.bytes,
-                &mut problems,
-            )?,
-        }
+        self.put_patch(kind, body, &self.resource.schema, &mut object, &mut problems)?;
         if self.resource.has_go_type() {
             self.settle_kind(&self.resource.gvk, kind, &mut object)?;
         } else {
@@ -107,6 +97,30 @@ impl Write<'_> {
         }
         self.report(&self.resource.gvk, &problems)?;
         Ok(object)
+    }
+    /// Changes an object of this schema as a patch says.
+    pub(super) fn put_patch(
+        &self,
+        kind: PatchType,
+        body: &Body,
+        schema: &TypeSchema,
+        object: &mut Value,
+        problems: &mut Vec<String>,
+    ) -> Result<(), ApiError> {
+        let ignores = self.options.field_validation == FieldValidation::Ignore;
+        match kind {
+            PatchType::Json if ignores => patch::json_patch_unchecked(object, &body.bytes),
+            PatchType::Json => patch::json_patch(object, &body.bytes, problems),
+            PatchType::Merge | PatchType::Apply if ignores => {
+                patch::merge_patch_unchecked(object, &body.bytes)
+            }
+            PatchType::Merge | PatchType::Apply => {
+                patch::merge_patch(object, &body.bytes, problems)
+            }
+            PatchType::StrategicMerge => {
+                patch::strategic_merge_patch(schema, object, &body.bytes, problems)
+            }
+        }
     }
     /// Custom resources keep their kind.
     fn check_custom_kind(&self, object: &Value, stored: &Value) -> Result<(), ApiError> {

@@ -13,7 +13,7 @@ use setpoint_object::{ApiError, GroupKind, GroupVersionKind, field};
 use setpoint_schema::apply::{self, Manager, ScaleMapping, Typing};
 use setpoint_schema::encode::to_bytes;
 use setpoint_schema::node::TypeSchema;
-use setpoint_schema::{builtin, decode, patch};
+use setpoint_schema::{builtin, decode};
 use std::collections::BTreeSet;
 
 /// The replicas in the Scale of a custom resource without the replicas field, for a patch. If they
@@ -67,18 +67,7 @@ impl Write<'_> {
                 let mut scale = write.present_scale(stored)?;
                 scale.set_meta("resourceVersion", revision.to_string().into());
                 let mut problems = Vec::new();
-                match kind {
-                    PatchType::Json => patch::json_patch(&mut scale, &body.bytes, &mut problems)?,
-                    PatchType::Merge | PatchType::Apply => {
-                        patch::merge_patch(&mut scale, &body.bytes, &mut problems)?;
-                    }
-                    PatchType::StrategicMerge => patch::strategic_merge_patch(
-                        &schema,
-                        &mut scale,
-                        &body.bytes,
-                        &mut problems,
-                    )?,
-                }
+                write.put_patch(kind, body, &schema, &mut scale, &mut problems)?;
                 write.settle_kind(&scale_kind(), kind, &mut scale)?;
                 decode::conform(&schema, "Scale", &mut scale, &mut problems)
                     .map_err(|e| super::patch::undecodable(&scale, &e.to_string()))?;

@@ -3,7 +3,7 @@
 use super::notation::json_type;
 use super::rejected;
 use crate::decode::{
-    Format, JSON_DEPTH_MAX, first_of_wrong, note, parse, parse_elements, wrong_type,
+    Format, JSON_DEPTH_MAX, first_of_wrong, note, parse, parse_elements, parse_typed, wrong_type,
 };
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason, field};
@@ -78,6 +78,22 @@ pub fn json_patch(
     }
     let mut shapes = operations.iter().enumerate().map(|(at, op)| check_shape(op, at, patch));
     shapes.try_for_each(|shape| shape.map_err(|why| undecodable(&why)))?;
+    carry_out_all(operations, target)
+}
+
+/// [`json_patch`] with `fieldValidation=Ignore`: operations are not held to their type before they
+/// are carried out, and one that is wrong there cannot be.
+///
+/// # Errors
+/// Those of [`json_patch`]. A document that is no list of operations is named without the words
+/// `error decoding patch`.
+pub fn json_patch_unchecked(target: &mut Value, patch: &[u8]) -> Result<(), ApiError> {
+    let decoded =
+        parse_typed(patch, Format::Json).map_err(|error| ApiError::bad_request(error.0))?;
+    carry_out_all(listed(decoded.value).map_err(ApiError::bad_request)?, target)
+}
+
+fn carry_out_all(operations: Vec<Value>, target: &mut Value) -> Result<(), ApiError> {
     check_number(operations.len()).map_err(|why| {
         let message = format!("Request entity too large: {why}");
         ApiError::new(413, Reason::RequestEntityTooLarge, message)
@@ -107,8 +123,12 @@ fn too_many_steps() -> String {
 ///
 /// Not a JSON list of objects.
 pub fn operations(patch: &[u8]) -> Result<Vec<Value>, String> {
-    let decoded = parse(patch, Format::Json).map_err(|error| error.0)?;
-    let operations = match decoded.value {
+    listed(parse(patch, Format::Json).map_err(|error| error.0)?.value)
+}
+
+/// The operations of a document.
+fn listed(patch: Value) -> Result<Vec<Value>, String> {
+    let operations = match patch {
         Value::Array(operations) => operations,
         Value::Null => Vec::new(),
         other => {

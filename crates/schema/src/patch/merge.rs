@@ -27,6 +27,27 @@ pub fn merge_patch(
         }
     };
     problems.extend(decoded.problems);
+    merge_into(target, patch);
+    Ok(())
+}
+
+/// [`merge_patch`] with `fieldValidation=Ignore`: a list takes the place of the object.
+///
+/// # Errors
+/// 400 for a body that is neither a JSON object nor a list.
+pub fn merge_patch_unchecked(target: &mut Value, patch: &[u8]) -> Result<(), ApiError> {
+    match parse_typed(patch, Format::Json).map(|decoded| decoded.value) {
+        Ok(Value::Object(patch)) => merge_into(target, patch),
+        Ok(mut list @ Value::Array(_)) => {
+            drop_nulls(&mut list);
+            *target = list;
+        }
+        _ => return Err(ApiError::bad_request("Invalid JSON Patch")),
+    }
+    Ok(())
+}
+
+fn merge_into(target: &mut Value, patch: Map<String, Value>) {
     match target {
         Value::Object(target) => merge(target, patch),
         other => {
@@ -35,7 +56,6 @@ pub fn merge_patch(
             *other = patch;
         }
     }
-    Ok(())
 }
 
 fn merge(target: &mut Map<String, Value>, patch: Map<String, Value>) {
