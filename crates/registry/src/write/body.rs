@@ -2,7 +2,7 @@
 //! defaults filled in (spec: api-server §5.2).
 use super::Write;
 use crate::catalog::Resource;
-use crate::kind::registered::{is_registered, scheme};
+use crate::kind::registered::{is_registered, is_registered_internally, scheme};
 use crate::request::{Body, FieldValidation, Format};
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -34,7 +34,11 @@ impl Write<'_> {
         if let Some(error) = (self.resource.kind.unreadable)(&value) {
             return Err(cannot_be_handled(gvk, &gvk.kind, &error));
         }
-        self.report(gvk, &problems)?;
+        let named = match self.resource.has_go_type() {
+            true => gvk.clone(),
+            false => gvk.group_version().kind(type_of(&value).1),
+        };
+        self.report(&named, &problems)?;
         // As there, the audit log has the defaults of built-in kinds only. What is noted first
         // stays.
         if !self.resource.has_go_type() {
@@ -149,6 +153,11 @@ impl Write<'_> {
         name_kind(gvk, value);
         Ok(())
     }
+    /// Whether a custom resource names another kind, which validation refuses. Only its metadata
+    /// are decoded.
+    pub(super) fn is_of_other_kind(&self, value: &Value) -> bool {
+        !self.resource.has_go_type() && type_of(value).1 != &*self.resource.gvk.kind
+    }
     /// Converts a tree to the schema: checks types, makes scalars canonical, drops unknown fields
     /// and reports them.
     pub(super) fn conform(
@@ -156,6 +165,10 @@ impl Write<'_> {
         value: &mut Value,
         problems: &mut Vec<String>,
     ) -> Result<(), String> {
+        if self.is_of_other_kind(value) {
+            let conformed = decode::conform_metadata(value, problems);
+            return conformed.map_err(|error| error.to_string());
+        }
         let Resource { schema, gvk, .. } = self.resource;
         schema.conform(&gvk.kind, value, problems).map_err(|error| error.to_string())
     }
@@ -218,7 +231,7 @@ pub(super) fn name_kind(gvk: &GroupVersionKind, value: &mut Value) {
     }
 }
 /// `apiVersion` and `kind` of a tree, empty if missing.
-fn type_of(value: &Value) -> (&str, &str) {
+pub(super) fn type_of(value: &Value) -> (&str, &str) {
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
     (text("apiVersion"), text("kind"))
 }
@@ -240,12 +253,15 @@ fn check_go_kind(
     }
     Err(wrong_version(&version, &expected))
 }
+/// Whether an `apiVersion` of a body leaves out the version, and at most names the endpoint's group.
+pub(super) fn lacks_version(gvk: &GroupVersionKind, api_version: &str) -> bool {
+    matches!(api_version, "" | "/") || api_version.strip_suffix('/') == Some(&*gvk.group)
+}
 /// The kind that a tree names. What it leaves out is that of the endpoint.
 fn find_go_kind(gvk: &GroupVersionKind, value: &Value) -> GroupVersionKind {
     let (version, kind) = type_of(value);
     let version = match version.split_once('/') {
-        _ if matches!(version, "" | "/") => gvk.group_version(),
-        Some((group, "")) if group == &*gvk.group => gvk.group_version(),
+        _ if lacks_version(gvk, version) => gvk.group_version(),
         Some((group, version)) => GroupVersion::new(group, version),
         None => GroupVersion::new("", version),
     };
@@ -271,12 +287,8 @@ fn go_kind_fault(
     }
     (found.kind != gvk.kind).then(|| unconvertible(found, gvk))
 }
-/// Checks the kind of the result of a patch that is decoded: what is left out is no change.
-///
-/// # Errors
-///
-/// The text of the decoder.
-pub(super) fn check_patched_kind(gvk: &GroupVersionKind, object: &Value) -> Result<(), String> {
+/// Checks that the result of a patch can name its type.
+fn check_patched_type(object: &Value) -> Result<(), String> {
     if let Some(fault) = decode::type_fault(object, &[]) {
         return Err(format!("couldn't get version/kind; json parse error: {fault}"));
     }
@@ -284,19 +296,64 @@ pub(super) fn check_patched_kind(gvk: &GroupVersionKind, object: &Value) -> Resu
     if version.matches('/').count() > 1 {
         return Err(format!("unexpected GroupVersion string: {version}"));
     }
-    let fault = go_kind_fault(gvk, &find_go_kind(gvk, object), || encode::to_bytes(object));
+    Ok(())
+}
+/// Checks that the result of a patch of a custom resource has a kind: another one is found later.
+///
+/// # Errors
+///
+/// The text of the decoder.
+pub(super) fn check_custom_type(object: &Value) -> Result<(), String> {
+    check_patched_type(object)?;
+    if type_of(object).1.is_empty() {
+        let text = encode::to_bytes(object);
+        let text = String::from_utf8_lossy(&text);
+        return Err(format!("Object 'Kind' is missing in '{text}'"));
+    }
+    Ok(())
+}
+/// Checks the kind of the result of a patch that is decoded: what is left out is no change.
+///
+/// # Errors
+///
+/// The text of the decoder.
+pub(super) fn check_patched_kind(gvk: &GroupVersionKind, object: &Value) -> Result<(), String> {
+    check_patched_type(object)?;
+    let found = find_go_kind(gvk, object);
+    let fault = match lacks_version(gvk, type_of(object).0) {
+        true => internal_kind_fault(gvk, found),
+        false => go_kind_fault(gvk, &found, || encode::to_bytes(object)),
+    };
     fault.map_or(Ok(()), Err)
+}
+/// Why the result of a patch without a version, which becomes an internal object, is none of the
+/// endpoint's kind.
+fn internal_kind_fault(gvk: &GroupVersionKind, mut found: GroupVersionKind) -> Option<String> {
+    if !is_registered_internally(&found) {
+        return Some(format!(
+            "no kind {} is registered for the internal version of group {} in scheme \"{}\"",
+            quote(&found.kind),
+            quote(&gvk.group),
+            scheme(&gvk.group)
+        ));
+    }
+    let has_own_kind = found.kind == gvk.kind;
+    found.version = package(&gvk.group).into();
+    (!has_own_kind).then(|| unconvertible(&found, gvk))
 }
 fn wrong_version(found: &str, expected: &GroupVersion) -> ApiError {
     ApiError::bad_request(format!(
         "the API version in the data ({found}) does not match the expected API version ({expected})"
     ))
 }
+/// The Go package of a group's internal types.
+fn package(group: &str) -> &str {
+    match group.split('.').next() {
+        None | Some("") => "core",
+        Some(first) => first,
+    }
+}
 fn unconvertible(found: &GroupVersionKind, expected: &GroupVersionKind) -> String {
-    let package = |group: &str| match group.split('.').next() {
-        None | Some("") => "core".to_owned(),
-        Some(first) => first.to_owned(),
-    };
     format!(
         "converting ({}.{}) to ({}.{}): unknown conversion",
         found.version,

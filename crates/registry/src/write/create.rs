@@ -244,7 +244,11 @@ impl Write<'_> {
     }
     fn validate_create(&self, object: &Value, errors: &mut Report) {
         if !self.resource.has_go_type() {
-            self.validate_kind(object, errors);
+            if self.is_of_other_kind(object) {
+                // Nothing else is looked at.
+                self.validate_kind(object, errors);
+                return;
+            }
             metadata::validate(self.resource, object, errors);
             self.validate_schema(object, None, errors);
             metadata::warn_of_finalizers(self.attributes, object, None);
@@ -298,11 +302,10 @@ impl Write<'_> {
     }
     /// Custom resources: validates the kind in the body.
     pub(super) fn validate_kind(&self, object: &Value, errors: &mut field::Errors) {
-        let kind = object.get("kind").unwrap_or(&Value::Null);
-        if kind.as_str() != Some(&*self.resource.gvk.kind) {
+        if self.is_of_other_kind(object) {
             errors.push(field::Error::invalid(
                 field::Path::new("kind"),
-                kind,
+                &object["kind"],
                 format!("must be {}", self.resource.gvk.kind),
             ));
         }

@@ -1,5 +1,5 @@
 //! PATCH: changes the stored object in the request's version (spec: patch §1).
-use super::body::{check_patched_kind, name_kind};
+use super::body::{check_custom_type, check_patched_kind, lacks_version, name_kind, type_of};
 use super::change::{Changed, Present, Tracking};
 use super::{Write, metadata};
 use crate::catalog::Resource;
@@ -65,23 +65,20 @@ impl Write<'_> {
             self.settle_kind(&self.resource.gvk, kind, &mut object)?;
         } else {
             decode::settle_numbers(&mut object);
-            self.check_custom_kind(&object, stored)?;
+            check_custom_type(&object).map_err(|error| undecodable(&object, &error))?;
         }
-        let refuse = |object: &Value, error: &str| match kind {
-            // For this patch type, errors show the patch.
-            PatchType::StrategicMerge => {
-                let sent = serde_json::from_slice(&body.bytes).unwrap_or_default();
-                patch::undecodable(&patch::go_value(&sent), &decode::converter_error(error))
-            }
-            _ => undecodable(object, error),
-        };
+        let refuse = |object: &Value, error: &str| undecodable_by(kind, body, object, error);
         let n_in_patch = problems.len();
         let Resource { schema, gvk, .. } = self.resource;
         let keys = match kind {
             PatchType::StrategicMerge => MapKeys::LeftOut,
             _ => MapKeys::Shown,
         };
-        let conformed = schema.conform_changed(&gvk.kind, &mut object, stored, keys, &mut problems);
+        let is_other = !self.resource.has_go_type() && type_of(&object).0 != type_of(stored).0;
+        let conformed = match is_other || self.is_of_other_kind(&object) {
+            true => decode::conform_metadata(&mut object, &mut problems),
+            false => schema.conform_changed(&gvk.kind, &mut object, stored, keys, &mut problems),
+        };
         if let Err(error) = conformed {
             return Err(refuse(&object, &error.to_string()));
         }
@@ -96,6 +93,9 @@ impl Write<'_> {
             return Err(refuse(&object, &decode::strict_error(&problems)));
         }
         self.report(&self.resource.gvk, &problems)?;
+        if !self.resource.has_go_type() {
+            self.check_custom_version(&object)?;
+        }
         Ok(object)
     }
     /// Changes an object of this schema as a patch says.
@@ -122,18 +122,25 @@ impl Write<'_> {
             }
         }
     }
-    /// Custom resources keep their kind.
-    fn check_custom_kind(&self, object: &Value, stored: &Value) -> Result<(), ApiError> {
-        let is_changed = |member: &&str| object.get(*member) != stored.get(*member);
-        let refused = ["kind", "apiVersion"].into_iter().filter(is_changed);
-        let errors: Vec<field::Error> = refused
-            .map(|member| {
-                let was = stored.get(member).and_then(Value::as_str).unwrap_or_default();
-                let now = object.get(member).unwrap_or(&Value::Null);
-                field::Error::invalid(field::Path::new(member), now, format!("must be {was}"))
-            })
-            .collect();
-        if errors.is_empty() { Ok(()) } else { Err(self.invalid(object, &errors)) }
+    /// Custom resources keep their version. Another kind is found by validation.
+    fn check_custom_version(&self, object: &Value) -> Result<(), ApiError> {
+        let (version, _) = type_of(object);
+        if matches!(version, "" | "/") {
+            let fault = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+            return Err(ApiError::internal(fault));
+        }
+        // The core group has no name.
+        let version = version.strip_prefix('/').unwrap_or(version);
+        let expected = self.resource.gvk.group_version().to_string();
+        if version == expected {
+            return Ok(());
+        }
+        metadata::check_body_name(self.target, object)?;
+        let mut errors = field::Errors::new();
+        self.validate_kind(object, &mut errors);
+        let path = field::Path::new("apiVersion");
+        errors.push(field::Error::invalid(path, &version.into(), format!("must be {expected}")));
+        Err(self.invalid(object, &errors.into_iter().collect::<Vec<_>>()))
     }
     /// The result of a patch of a built-in kind keeps its kind: a strategic merge patch, which is
     /// merged into the decoded object, cannot change it; the result of others is decoded.
@@ -151,12 +158,15 @@ impl Write<'_> {
             return Ok(());
         }
         check_patched_kind(gvk, object).map_err(|error| undecodable(object, &error))?;
-        if object.get("apiVersion").and_then(Value::as_str).is_none_or(str::is_empty) {
+        if lacks_version(gvk, type_of(object).0) {
             // The reference then decodes a form without any of the members.
             let members = object.as_object().into_iter().flat_map(Map::keys);
             let unknown = members.filter(|name| !matches!(name.as_str(), "apiVersion" | "kind"));
             let problems: Vec<_> =
                 unknown.map(|name| format!("unknown field \"{name}\"")).collect();
+            if self.options.field_validation == FieldValidation::Strict {
+                return Err(undecodable(object, &decode::strict_error(&problems)));
+            }
             self.report(gvk, &problems)?;
             return metadata::check_body_name(self.target, &Value::Null);
         }
@@ -178,6 +188,22 @@ fn may_name_owners(kind: PatchType, patch: &[u8]) -> bool {
         PatchType::StrategicMerge => is_named(),
         PatchType::Json => is_named() || has(b"\\/") || has(b"\"/metadata\"") || has(b"\"\""),
         PatchType::Apply => true,
+    }
+}
+/// 422: the result of a patch of this type is not an object of the kind.
+pub(super) fn undecodable_by(
+    kind: PatchType,
+    body: &Body,
+    object: &Value,
+    error: &str,
+) -> ApiError {
+    match kind {
+        // For this patch type, errors show the patch.
+        PatchType::StrategicMerge => {
+            let sent = serde_json::from_slice(&body.bytes).unwrap_or_default();
+            patch::undecodable(&patch::go_value(&sent), &decode::converter_error(error))
+        }
+        _ => undecodable(object, error),
     }
 }
 /// 422: the result of a patch is not an object of the kind.

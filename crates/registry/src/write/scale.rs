@@ -1,10 +1,11 @@
 //! Writes of the `scale` subresource: a parent made from an `autoscaling/v1 Scale` (spec:
 //! api-server §5.6, crd §7).
 use super::change::{Changed, Owned, Present, Tracking};
+use super::patch::undecodable_by;
 use super::{Write, metadata};
 use crate::admission::Scales;
 use crate::catalog::ScaleSelector;
-use crate::request::{Body, Object, PatchType, Written};
+use crate::request::{Body, FieldValidation, Object, PatchType, Written};
 use crate::scale::{self, names, number_at, parts, paths, put_at, scale_of, text_at};
 use crate::subresource::Subresource;
 use serde_json::Value;
@@ -69,8 +70,13 @@ impl Write<'_> {
                 let mut problems = Vec::new();
                 write.put_patch(kind, body, &schema, &mut scale, &mut problems)?;
                 write.settle_kind(&scale_kind(), kind, &mut scale)?;
-                decode::conform(&schema, "Scale", &mut scale, &mut problems)
-                    .map_err(|e| super::patch::undecodable(&scale, &e.to_string()))?;
+                let conformed = decode::conform(&schema, "Scale", &mut scale, &mut problems);
+                let refuse = |error: &str| undecodable_by(kind, body, &scale, error);
+                conformed.map_err(|error| refuse(&error.to_string()))?;
+                if write.options.field_validation == FieldValidation::Strict && !problems.is_empty()
+                {
+                    return Err(refuse(&decode::strict_error(&problems)));
+                }
                 write.report(&scale_kind(), &problems)?;
                 metadata::check_namespace(write.target, &scale)?;
                 metadata::check_body_name(write.target, &scale)?;

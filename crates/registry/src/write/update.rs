@@ -253,9 +253,12 @@ impl Write<'_> {
         let mut checks_after: &[MetadataCheck] = &[];
         let mut has_changed = false;
         let is_typed = self.resource.has_go_type();
-        if errors.is_empty() && !is_typed {
+        if !is_typed && self.is_of_other_kind(new) {
+            // Nothing else is looked at.
             self.validate_kind(new, errors);
-        } else {
+            return;
+        }
+        if is_typed || !errors.is_empty() {
             if self.target.subresource.is_none() {
                 (self.resource.kind.validate_before)(new, Some(old), errors);
             }

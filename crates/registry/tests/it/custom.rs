@@ -283,6 +283,19 @@ async fn a_patch_must_not_change_the_identity_of_the_object() {
             json!({"apiVersion": "y.io/v1", "kind": "Z"}),
             r#"422 Z.y.io "a" is invalid: [kind: Invalid value: "Z": must be Big, apiVersion: Invalid value: "y.io/v1": must be ex.io/v1]"#,
         ),
+        // Validation finds another kind: no field is unknown, and only metadata are wrong, too.
+        (
+            json!({"kind": "Z", "no": 1, "metadata": {"uid": "z"}}),
+            r#"422 Z.ex.io "a" is invalid: [metadata.uid: Invalid value: "z": field is immutable, kind: Invalid value: "Z": must be Big]"#,
+        ),
+        (
+            json!({"kind": "Z", "metadata": {"name": "z"}}),
+            "400 the name of the object (z) does not match the name on the URL (a)",
+        ),
+        (
+            json!({"apiVersion": ""}),
+            "500 Internal error occurred: Object 'apiVersion' is missing in 'object has no apiVersion field'",
+        ),
         (
             json!({"metadata": {"uid": "z"}}),
             r#"422 Big.ex.io "a" is invalid: metadata.uid: Invalid value: "z": field is immutable"#,
@@ -294,6 +307,23 @@ async fn a_patch_must_not_change_the_identity_of_the_object() {
     ] {
         assert_eq!(refused(server.patch(BIG, patch).await), refusal);
     }
+    for (patch, refusal) in [
+        (
+            json!({"kind": 1}),
+            "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string",
+        ),
+        (json!({"apiVersion": "a/b/c"}), "unexpected GroupVersion string: a/b/c"),
+    ] {
+        let told = refused(server.patch(BIG, patch).await);
+        assert!(told.starts_with(r#"422  "" is invalid: patch: Invalid value: "{"#), "{told}");
+        assert!(told.ends_with(refusal), "{told}");
+    }
+    let mut other = big(json!({"i": "no number"}));
+    other["kind"] = "Z".into();
+    assert_eq!(
+        refused(server.create(BIGS, other).await),
+        r#"422 Z.ex.io "a" is invalid: kind: Invalid value: "Z": must be Big"#
+    );
     server.stop().await;
 }
 

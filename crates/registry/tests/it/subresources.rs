@@ -1,7 +1,7 @@
 //! Scale and the other subresources (spec: api-server §5.6).
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
-use setpoint_registry::{PatchType, WriteOptions};
+use setpoint_registry::{FieldValidation, PatchType, WriteOptions};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -62,6 +62,17 @@ async fn a_scale_changes_replicas_only() {
     ] {
         assert_eq!(refused(server.update(path, sent).await), expected);
     }
+    let strict =
+        WriteOptions { field_validation: FieldValidation::Strict, ..WriteOptions::default() };
+    let unknown = json!({"spec": {"y": 1}});
+    let merged = server.patch_with(path, PatchType::Merge, unknown.clone(), &strict).await;
+    let merged = refused(merged);
+    assert!(merged.starts_with(r#"422  "" is invalid: patch: Invalid value: "{"#), "{merged}");
+    let told = refused(server.patch_with(path, PatchType::StrategicMerge, unknown, &strict).await);
+    assert_eq!(
+        told,
+        r#"422  "" is invalid: patch: Invalid value: "map[spec:map[y:1]]": strict decoding error: unknown field "spec.y""#
+    );
     let config = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 4}});
     assert_eq!(
         refused(server.apply(path, "hpa", config.clone()).await),

@@ -155,6 +155,69 @@ async fn patches_of_three_types() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_patch_without_field_validation_is_checked_less() {
+    let (server, _) = server().await;
+    let ignore =
+        WriteOptions { field_validation: FieldValidation::Ignore, ..WriteOptions::default() };
+    // `from` is of no use for this operation.
+    let ops = json!([{"op": "replace", "path": "/data/k", "value": "w", "from": 1}]);
+    let patched = server.patch_with(MAP, PatchType::Json, ops.clone(), &ignore).await.unwrap();
+    assert_eq!(patched["data"], json!({"k": "w"}));
+    assert_eq!(
+        refused(server.patch_with(MAP, PatchType::Json, ops, &WriteOptions::default()).await),
+        "400 error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.from of type string"
+    );
+    for (kind, patch, refusal) in [
+        (
+            PatchType::Json,
+            json!([1]),
+            "400 json: cannot unmarshal number into Go value of type jsonpatch.Operation",
+        ),
+        (
+            PatchType::Json,
+            json!([{"op": 1}]),
+            "422 the server rejected our request due to an error in our request",
+        ),
+        (PatchType::Merge, json!(1), "400 Invalid JSON Patch"),
+        (
+            PatchType::Merge,
+            json!([]),
+            r#"422  "" is invalid: patch: Invalid value: "[]": couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#,
+        ),
+    ] {
+        assert_eq!(refused(server.patch_with(MAP, kind, patch, &ignore).await), refusal);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_that_removes_the_version_has_none_of_the_members() {
+    let (server, _) = server().await;
+    let strict =
+        WriteOptions { field_validation: FieldValidation::Strict, ..WriteOptions::default() };
+    for version in ["", "/"] {
+        let patch = json!({"apiVersion": version});
+        assert_eq!(
+            refused(server.patch(MAP, patch.clone()).await),
+            "400 the name of the object (a based on URL) was undeterminable: name must be provided"
+        );
+        let told = refused(server.patch_with(MAP, PatchType::Merge, patch, &strict).await);
+        assert!(told.starts_with(r#"422  "" is invalid: patch: Invalid value: "{"#), "{told}");
+        let unknown = r#"strict decoding error: unknown field "data", unknown field "metadata""#;
+        assert!(told.ends_with(unknown), "{told}");
+    }
+    for (kind, refusal) in [
+        ("Secret", "converting (core.Secret) to (core.ConfigMap): unknown conversion"),
+        (
+            "Ingress",
+            r#"no kind "Ingress" is registered for the internal version of group "" in scheme "pkg/api/legacyscheme/scheme.go:30""#,
+        ),
+    ] {
+        let told = refused(server.patch(MAP, json!({"apiVersion": null, "kind": kind})).await);
+        assert!(told.ends_with(refusal), "{told}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_strategic_merge_patch_says_that_base64_is_wrong_as_the_converter_does() {
     let server = Server::start().await;
     let secrets = "/api/v1/namespaces/default/secrets";
