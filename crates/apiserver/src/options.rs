@@ -189,7 +189,7 @@ pub(crate) fn delete(
 fn delete_body(body: &[u8], format: Format) -> Result<RawDeleteOptions, ApiError> {
     const OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
     let schema = setpoint_schema::builtin::definition(OPTIONS)
-        .ok_or_else(|| ApiError::internal(&format!("there is no {OPTIONS}")))?;
+        .ok_or_else(|| ApiError::internal(format!("there is no {OPTIONS}")))?;
     let mut value = match format {
         Format::Cbor => delete_cbor(body, &schema)?,
         _ => delete_text(body, format)?,

@@ -253,7 +253,7 @@ fn check_go_kind(
     }
     Err(wrong_version(&version, &expected))
 }
-/// Whether an `apiVersion` of a body leaves out the version, and at most names the endpoint's group.
+/// Whether an `apiVersion` of a body has no version, and at most the endpoint's group.
 pub(super) fn lacks_version(gvk: &GroupVersionKind, api_version: &str) -> bool {
     matches!(api_version, "" | "/") || api_version.strip_suffix('/') == Some(&*gvk.group)
 }
