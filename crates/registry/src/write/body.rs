@@ -34,11 +34,11 @@ impl Write<'_> {
         if let Some(error) = (self.resource.kind.unreadable)(&value) {
             return Err(cannot_be_handled(gvk, &gvk.kind, &error));
         }
-        let named = match self.resource.has_go_type() {
-            true => gvk.clone(),
-            false => gvk.group_version().kind(type_of(&value).1),
-        };
-        self.report(&named, &problems)?;
+        if self.is_of_other_kind(&value) {
+            self.report(&gvk.group_version().kind(type_of(&value).1), &problems)?;
+        } else {
+            self.report(gvk, &problems)?;
+        }
         // As there, the audit log has the defaults of built-in kinds only. What is noted first
         // stays.
         if !self.resource.has_go_type() {
