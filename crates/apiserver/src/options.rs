@@ -197,7 +197,7 @@ fn delete_body(body: &[u8], format: Format) -> Result<RawDeleteOptions, ApiError
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
     check_delete_kind(text("kind"), text("apiVersion"), body).map_err(ApiError::bad_request)?;
     decode::conform(&schema, "DeleteOptions", &mut value, &mut Vec::new()).map_err(|error| {
-        let written = decode::conform_error(&schema, "DeleteOptions", body);
+        let written = decode::conform_error(&schema, "DeleteOptions", body, format);
         ApiError::bad_request(written.unwrap_or(error).to_string())
     })?;
     let text = |value: &Value| value.as_str().map(str::to_owned);

@@ -5,7 +5,8 @@
 //! A line that cannot be written, because a disk is full or the reader of a pipe is gone, is lost;
 //! the program goes on.
 //!
-//! This crate is for the main function of a program. Libraries use `tracing` only.
+//! This crate is for the main function of a program. Libraries use `tracing` only. With the feature
+//! `testing`, its module of that name keeps what one test's thread logs.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -8,11 +8,11 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, Once, PoisonError};
-use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::{DefaultGuard, Interest};
-use tracing::{Event, Metadata, Subscriber};
-use tracing_subscriber::filter::LevelFilter;
+use tracing::Subscriber;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::filter::dynamic_filter_fn;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 /// Makes this the subscriber of the current thread until the guard is dropped.
 ///
@@ -20,41 +20,14 @@ use tracing_subscriber::fmt::MakeWriter;
 /// that is silent, unless it has a process-wide one.
 pub fn set_default(subscriber: impl Subscriber + Send + Sync + 'static) -> DefaultGuard {
     static SILENT: Once = Once::new();
-    // A process-wide one that was there before does as well.
-    SILENT.call_once(|| drop(tracing::subscriber::set_global_default(Silent)));
+    SILENT.call_once(|| {
+        // Its answer is not remembered, because a dynamic filter is asked each time.
+        let silent = tracing_subscriber::registry().with(dynamic_filter_fn(|_, _| false));
+        // A process-wide one that was there before does as well.
+        drop(tracing::subscriber::set_global_default(silent));
+    });
     #[expect(clippy::disallowed_methods, reason = "this is what the rule asks to call instead")]
     tracing::subscriber::set_default(subscriber)
-}
-
-/// Wants nothing, and does not have that remembered.
-struct Silent;
-
-impl Subscriber for Silent {
-    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
-        Interest::sometimes()
-    }
-
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        false
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(LevelFilter::OFF)
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {}
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
 }
 
 /// Log lines, kept in memory. Clones share them. Not bounded.

@@ -185,9 +185,18 @@ pub(crate) fn parse_elements(
     json::parse_elements(body, members)
 }
 
-/// The error of [`conform`] for a body in JSON, with numbers as the body has them: `1e0`. `None` if
-/// it conforms.
-pub fn conform_error(schema: &TypeSchema, kind: &str, body: &[u8]) -> Option<DecodeError> {
+/// The error of [`conform`] for a body in JSON as Go has it of the text: the first one, with
+/// numbers as they are written, `1e0`. `None` if it conforms, and for the other formats: YAML
+/// becomes JSON with sorted members first.
+pub fn conform_error(
+    schema: &TypeSchema,
+    kind: &str,
+    body: &[u8],
+    format: Format,
+) -> Option<DecodeError> {
+    if format != Format::Json {
+        return None;
+    }
     let mut value = json::parse_typed(body).ok()?.value;
     conform::conform_written(schema, kind, &mut value, body).err()
 }

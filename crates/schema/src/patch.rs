@@ -11,7 +11,8 @@
 //! Each takes the object as seen in the request's version and changes it in place; after an error
 //! the object is of no use (the caller drops it). The result is not decoded yet: the caller
 //! conforms, defaults and validates it as it does an update. Duplicate and unknown fields of a
-//! patch document go to `problems`, in the words that `fieldValidation` reports.
+//! patch document go to `problems`, in the words that `fieldValidation` reports. For
+//! `fieldValidation=Ignore`, [`json_patch_unchecked`] and [`merge_patch_unchecked`] check less.
 
 pub(crate) mod check;
 mod directive;

@@ -266,6 +266,16 @@ fn bad_delete_options_are_refused() {
 }
 
 #[test]
+fn the_first_wrong_member_of_yaml_is_the_first_by_name() {
+    let body = br#"{"orphanDependents":1,"dryRun":{}}"#;
+    refused(
+        delete(&Query::parse(""), body, Format::Yaml, true),
+        400,
+        "json: cannot unmarshal object into Go struct field DeleteOptions.dryRun of type []string",
+    );
+}
+
+#[test]
 fn empty_precondition_of_a_delete_body_is_one() {
     let options = delete_with("", r#"{"preconditions":{"uid":"","resourceVersion":""}}"#).unwrap();
     assert_eq!(options.uid.as_deref(), Some(""));

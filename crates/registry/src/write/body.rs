@@ -34,11 +34,13 @@ impl Write<'_> {
         if let Some(error) = (self.resource.kind.unreadable)(&value) {
             return Err(cannot_be_handled(gvk, &gvk.kind, &error));
         }
-        if self.is_of_other_kind(&value) {
-            self.report(&gvk.group_version().kind(type_of(&value).1), &problems)?;
-        } else {
-            self.report(gvk, &problems)?;
-        }
+        self.report(&problems, |error| match self.is_of_other_kind(&value) {
+            true => {
+                let named = gvk.group_version().kind(type_of(&value).1);
+                cannot_be_handled(&named, &named.kind, error)
+            }
+            false => cannot_be_handled(gvk, &gvk.kind, error),
+        })?;
         // As there, the audit log has the defaults of built-in kinds only. What is noted first
         // stays.
         if !self.resource.has_go_type() {
@@ -77,7 +79,7 @@ impl Write<'_> {
                 .map_err(|e| cannot_be_handled(gvk, &gvk.kind, &e))?;
             order_problems(&schema, body, &mut problems);
         }
-        self.report(gvk, &problems)?;
+        self.report(&problems, |error| cannot_be_handled(gvk, &gvk.kind, error))?;
         Ok(value)
     }
     /// `schema`: of a built-in kind.
@@ -184,19 +186,18 @@ impl Write<'_> {
         }
         Ok(())
     }
-    /// Refuses, warns of or ignores unknown and repeated fields, by `fieldValidation`.
+    /// Refuses, warns of or ignores unknown and repeated fields, by `fieldValidation`. `refusal`:
+    /// from the text of the strict decoder.
     pub(super) fn report(
         &self,
-        gvk: &GroupVersionKind,
         problems: &[String],
+        refusal: impl FnOnce(&str) -> ApiError,
     ) -> Result<(), ApiError> {
         match self.options.field_validation {
             _ if problems.is_empty() => {}
             FieldValidation::Ignore => {}
             FieldValidation::Warn => problems.iter().for_each(|p| self.attributes.warn(p.as_str())),
-            FieldValidation::Strict => {
-                return Err(cannot_be_handled(gvk, &gvk.kind, &decode::strict_error(problems)));
-            }
+            FieldValidation::Strict => return Err(refusal(&decode::strict_error(problems))),
         }
         Ok(())
     }
@@ -218,8 +219,7 @@ fn as_written(
     error: String,
 ) -> String {
     let written = schema
-        .filter(|_| body.format == Format::Json)
-        .and_then(|schema| decode::conform_error(schema, &gvk.kind, &body.bytes));
+        .and_then(|schema| decode::conform_error(schema, &gvk.kind, &body.bytes, body.format));
     written.map_or(error, |error| error.to_string())
 }
 

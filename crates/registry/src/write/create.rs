@@ -244,9 +244,7 @@ impl Write<'_> {
     }
     fn validate_create(&self, object: &Value, errors: &mut Report) {
         if !self.resource.has_go_type() {
-            if self.is_of_other_kind(object) {
-                // Nothing else is looked at.
-                self.validate_kind(object, errors);
+            if !self.validate_kind(object, errors) {
                 return;
             }
             metadata::validate(self.resource, object, errors);
@@ -300,15 +298,18 @@ impl Write<'_> {
         errors.extend(found);
         warnings.into_iter().for_each(|warning| self.attributes.warn(warning));
     }
-    /// Custom resources: validates the kind in the body.
-    pub(super) fn validate_kind(&self, object: &Value, errors: &mut field::Errors) {
-        if self.is_of_other_kind(object) {
+    /// Custom resources: validates the kind in the body. If it is another one (`false`), nothing
+    /// else is looked at.
+    pub(super) fn validate_kind(&self, object: &Value, errors: &mut field::Errors) -> bool {
+        let is_other = self.is_of_other_kind(object);
+        if is_other {
             errors.push(field::Error::invalid(
                 field::Path::new("kind"),
                 &object["kind"],
                 format!("must be {}", self.resource.gvk.kind),
             ));
         }
+        !is_other
     }
     /// 422 for an object of this kind. A custom object is called by the kind that it claims.
     pub(super) fn invalid(&self, object: &Value, errors: &[field::Error]) -> ApiError {

@@ -60,7 +60,7 @@ impl Write<'_> {
         let mut object = stored.clone();
         object.set_meta("resourceVersion", revision.to_string().into());
         let mut problems = Vec::new();
-        self.put_patch(kind, body, &self.resource.schema, &mut object, &mut problems)?;
+        self.patch_object(kind, body, &self.resource.schema, &mut object, &mut problems)?;
         if self.resource.has_go_type() {
             self.settle_kind(&self.resource.gvk, kind, &mut object)?;
         } else {
@@ -74,8 +74,9 @@ impl Write<'_> {
             PatchType::StrategicMerge => MapKeys::LeftOut,
             _ => MapKeys::Shown,
         };
-        let is_other = !self.resource.has_go_type() && type_of(&object).0 != type_of(stored).0;
-        let conformed = match is_other || self.is_of_other_kind(&object) {
+        let is_of_other_version =
+            !self.resource.has_go_type() && type_of(&object).0 != type_of(stored).0;
+        let conformed = match is_of_other_version || self.is_of_other_kind(&object) {
             true => decode::conform_metadata(&mut object, &mut problems),
             false => schema.conform_changed(&gvk.kind, &mut object, stored, keys, &mut problems),
         };
@@ -89,17 +90,15 @@ impl Write<'_> {
             // The reference's converter sorts the problems that it reports.
             problems[n_in_patch..].sort_unstable();
         }
-        if self.options.field_validation == FieldValidation::Strict && !problems.is_empty() {
-            return Err(refuse(&object, &decode::strict_error(&problems)));
-        }
-        self.report(&self.resource.gvk, &problems)?;
-        if !self.resource.has_go_type() {
-            self.check_custom_version(&object)?;
+        self.report(&problems, |error| refuse(&object, error))?;
+        if is_of_other_version {
+            metadata::check_body_name(self.target, &object)?;
+            return Err(self.of_other_version(&object));
         }
         Ok(object)
     }
     /// Changes an object of this schema as a patch says.
-    pub(super) fn put_patch(
+    pub(super) fn patch_object(
         &self,
         kind: PatchType,
         body: &Body,
@@ -122,25 +121,21 @@ impl Write<'_> {
             }
         }
     }
-    /// Custom resources keep their version. Another kind is found by validation.
-    fn check_custom_version(&self, object: &Value) -> Result<(), ApiError> {
+    /// The refusal of a custom resource whose version a patch has changed.
+    fn of_other_version(&self, object: &Value) -> ApiError {
         let (version, _) = type_of(object);
         if matches!(version, "" | "/") {
             let fault = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
-            return Err(ApiError::internal(fault));
+            return ApiError::internal(fault);
         }
         // The core group has no name.
         let version = version.strip_prefix('/').unwrap_or(version);
-        let expected = self.resource.gvk.group_version().to_string();
-        if version == expected {
-            return Ok(());
-        }
-        metadata::check_body_name(self.target, object)?;
+        let expected = self.resource.gvk.group_version();
         let mut errors = field::Errors::new();
         self.validate_kind(object, &mut errors);
         let path = field::Path::new("apiVersion");
         errors.push(field::Error::invalid(path, &version.into(), format!("must be {expected}")));
-        Err(self.invalid(object, &errors.into_iter().collect::<Vec<_>>()))
+        self.invalid(object, &errors.into_iter().collect::<Vec<_>>())
     }
     /// The result of a patch of a built-in kind keeps its kind: a strategic merge patch, which is
     /// merged into the decoded object, cannot change it; the result of others is decoded.
@@ -164,10 +159,7 @@ impl Write<'_> {
             let unknown = members.filter(|name| !matches!(name.as_str(), "apiVersion" | "kind"));
             let problems: Vec<_> =
                 unknown.map(|name| format!("unknown field \"{name}\"")).collect();
-            if self.options.field_validation == FieldValidation::Strict {
-                return Err(undecodable(object, &decode::strict_error(&problems)));
-            }
-            self.report(gvk, &problems)?;
+            self.report(&problems, |error| undecodable(object, error))?;
             return metadata::check_body_name(self.target, &Value::Null);
         }
         name_kind(gvk, object);

@@ -5,7 +5,7 @@ use super::patch::undecodable_by;
 use super::{Write, metadata};
 use crate::admission::Scales;
 use crate::catalog::ScaleSelector;
-use crate::request::{Body, FieldValidation, Object, PatchType, Written};
+use crate::request::{Body, Object, PatchType, Written};
 use crate::scale::{self, names, number_at, parts, paths, put_at, scale_of, text_at};
 use crate::subresource::Subresource;
 use serde_json::Value;
@@ -68,16 +68,12 @@ impl Write<'_> {
                 let mut scale = write.present_scale(stored)?;
                 scale.set_meta("resourceVersion", revision.to_string().into());
                 let mut problems = Vec::new();
-                write.put_patch(kind, body, &schema, &mut scale, &mut problems)?;
+                write.patch_object(kind, body, &schema, &mut scale, &mut problems)?;
                 write.settle_kind(&scale_kind(), kind, &mut scale)?;
                 let conformed = decode::conform(&schema, "Scale", &mut scale, &mut problems);
                 let refuse = |error: &str| undecodable_by(kind, body, &scale, error);
                 conformed.map_err(|error| refuse(&error.to_string()))?;
-                if write.options.field_validation == FieldValidation::Strict && !problems.is_empty()
-                {
-                    return Err(refuse(&decode::strict_error(&problems)));
-                }
-                write.report(&scale_kind(), &problems)?;
+                write.report(&problems, refuse)?;
                 metadata::check_namespace(write.target, &scale)?;
                 metadata::check_body_name(write.target, &scale)?;
                 write.scaled(stored, scale)

@@ -253,9 +253,7 @@ impl Write<'_> {
         let mut checks_after: &[MetadataCheck] = &[];
         let mut has_changed = false;
         let is_typed = self.resource.has_go_type();
-        if !is_typed && self.is_of_other_kind(new) {
-            // Nothing else is looked at.
-            self.validate_kind(new, errors);
+        if !self.validate_kind(new, errors) {
             return;
         }
         if is_typed || !errors.is_empty() {

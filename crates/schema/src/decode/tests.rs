@@ -403,7 +403,9 @@ fn a_type_that_is_no_text_is_a_fault_and_the_first_one_is_told() {
 #[test]
 fn the_first_fault_of_a_text_is_told() {
     let schema = crate::builtin::type_schema("", "v1", "Pod").unwrap();
-    let told = |body: &str| conform_error(&schema, "Pod", body.as_bytes()).unwrap().to_string();
+    let told = |body: &str| {
+        conform_error(&schema, "Pod", body.as_bytes(), Format::Json).unwrap().to_string()
+    };
     for (body, expect) in [
         (
             r#"{"spec":{"nodeName":1},"metadata":{"name":2}}"#,
@@ -449,7 +451,9 @@ fn the_first_fault_of_a_text_is_told() {
 fn types_of_texts_have_their_names() {
     let schema = crate::builtin::type_schema("", "v1", "PersistentVolume").unwrap();
     let told = |body: &str| {
-        conform_error(&schema, "PersistentVolume", body.as_bytes()).unwrap().to_string()
+        conform_error(&schema, "PersistentVolume", body.as_bytes(), Format::Json)
+            .unwrap()
+            .to_string()
     };
     for (spec, expect) in [
         (
@@ -488,7 +492,7 @@ fn floats_are_no_integers_of_built_in_kinds() {
         let body = format!(r#"{{"metadata":{{"name":"x"}},"spec":{{"ports":[{ports}]}}}}"#);
         let mut value = parse_typed(body.as_bytes(), Format::Json).unwrap().value;
         let error = conform(&schema, "Service", &mut value, &mut Vec::new()).err();
-        let written = conform_error(&schema, "Service", body.as_bytes());
+        let written = conform_error(&schema, "Service", body.as_bytes(), Format::Json);
         assert_eq!(error.is_some(), written.is_some(), "{body}");
         written.map_or_else(|| value["spec"]["ports"].to_string(), |error| error.to_string())
     };
