@@ -9,11 +9,13 @@
 
 mod answer;
 pub(crate) mod bases;
+pub(crate) mod bodies;
 mod both;
 mod chance;
 mod change;
 pub(crate) mod custom;
 pub(crate) mod documents;
+mod objects;
 mod page;
 mod places;
 mod random;

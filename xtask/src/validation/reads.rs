@@ -6,19 +6,19 @@
 //! request changes anything, none depends on another one, and the seed and its number say all of
 //! it.
 
-mod objects;
 mod request;
 
 use super::answer::{Class, shape};
 use super::both::{Sides, both};
 use super::chance::{UID_LEN, is_time};
+use super::objects::{self, Served};
 use super::page::{self, Page};
 use super::random::Random;
 use super::{Report, on_threads};
 use crate::http::{Answer, Connection};
 use crate::servers::{Layout, Programs};
 use anyhow::Result;
-use request::{REVISION, Readable, Request, TOKEN};
+use request::{REVISION, Request, TOKEN};
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -90,9 +90,9 @@ struct Outcome {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let servers = args.programs.start("reads", Layout::Apart)?;
     let connect = || [Connection::new(&servers.ours), Connection::new(&servers.original)];
-    let readables = objects::prepare(&mut connect())?;
+    let all = objects::prepare(&mut connect())?;
     for number in &args.request {
-        let request = drawn(args.seed, *number, &readables);
+        let request = drawn(args.seed, *number, &all);
         println!("\nrequest {number}: {}", shown(&request));
         let (answers, class) = one(&request, &mut connect())?;
         for answer in &answers {
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             if number >= args.requests {
                 return Ok(());
             }
-            let request = drawn(args.seed, number, &readables);
+            let request = drawn(args.seed, number, &all);
             let (answers, class) = one(&request, &mut sides)?;
             let difference = class.map(|class| (format!("read: {}", request.what), class));
             let mut report = report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
@@ -146,8 +146,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn drawn(seed: u64, number: usize, readables: &[Readable]) -> Request {
-    request::draw(&mut Random::new(seed, number), readables)
+fn drawn(seed: u64, number: usize, all: &[Served]) -> Request {
+    request::draw(&mut Random::new(seed, number), all)
 }
 
 /// Sends a request to both.
@@ -396,15 +396,14 @@ mod tests {
 
     #[test]
     fn requests_are_a_function_of_the_seed() {
-        let readable = Readable {
+        let served = Served {
             collection: "/api/v1/namespaces/a/pods".to_owned(),
             everywhere: "/api/v1/pods".to_owned(),
-            names: vec!["p".to_owned()],
+            objects: vec![json!({"metadata": {"name": "p"}})],
             subresources: vec!["status"],
         };
         let drawn = |seed| {
-            let requests =
-                (0..50).map(|number| drawn(seed, number, std::slice::from_ref(&readable)));
+            let requests = (0..50).map(|number| drawn(seed, number, std::slice::from_ref(&served)));
             requests.map(|request| shown(&request)).collect::<Vec<_>>()
         };
         assert_eq!(drawn(1), drawn(1));

@@ -1,5 +1,6 @@
 //! Reads, drawn from a seed.
 
+use crate::validation::objects::Served;
 use crate::validation::random::Random;
 use serde_json::json;
 
@@ -19,18 +20,6 @@ pub(super) struct Request {
     pub(super) body: String,
     /// What it does, for the page.
     pub(super) what: &'static str,
-}
-
-/// What may be read.
-#[derive(Clone, Debug)]
-pub(super) struct Readable {
-    /// The path of the collection of a namespace, or of all.
-    pub(super) collection: String,
-    /// The same of all namespaces.
-    pub(super) everywhere: String,
-    /// The names of objects.
-    pub(super) names: Vec<String>,
-    pub(super) subresources: Vec<&'static str>,
 }
 
 const LABELS: &[&str] = &[
@@ -138,7 +127,7 @@ const ACCEPTS: &[&str] = &[
     "application/xml, application/json;q=0.5",
 ];
 
-pub(super) fn draw(random: &mut Random, all: &[Readable]) -> Request {
+pub(super) fn draw(random: &mut Random, all: &[Served]) -> Request {
     let Some(of) = random.pick(all).cloned() else {
         return Request {
             method: "GET",
@@ -161,7 +150,7 @@ pub(super) fn draw(random: &mut Random, all: &[Readable]) -> Request {
         request.accept = random.pick(ACCEPTS).copied().unwrap_or_default();
     }
     let name = match random.percent(85) {
-        true => random.pick(&of.names).cloned().unwrap_or_else(|| "missing".to_owned()),
+        true => random.pick(&of.objects).map_or_else(|| "missing".to_owned(), Served::name),
         false => ["missing", "A b", "c1%2F"][random.below(3)].replace(' ', "%20"),
     };
     match random.below(100) {
@@ -368,7 +357,7 @@ fn delete_options(random: &mut Random, request: &mut Request) {
     }
 }
 
-fn other(random: &mut Random, of: &Readable, name: &str, request: &mut Request) {
+fn other(random: &mut Random, of: &Served, name: &str, request: &mut Request) {
     let object = format!("{}/{name}", of.collection);
     let paths = [
         "/",

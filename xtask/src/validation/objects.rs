@@ -1,32 +1,54 @@
-//! What is read: an object of every kind, and some of a kind of their own.
+//! What both servers have for requests that change nothing: an object of every kind, and some of a
+//! kind of their own.
 
-use super::request::Readable;
-use crate::validation::bases::{self, FIXTURES};
-use crate::validation::both::{Sides, wait};
-use crate::validation::{stored, text};
+use super::bases::{self, FIXTURES};
+use super::both::{Sides, wait};
+use super::{stored, text};
 use anyhow::{Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
+
+/// A collection with objects.
+#[derive(Clone, Debug)]
+pub(super) struct Served {
+    /// The path of the collection of a namespace, or of all.
+    pub(super) collection: String,
+    /// The same of all namespaces.
+    pub(super) everywhere: String,
+    /// The objects as they were posted.
+    pub(super) objects: Vec<Value>,
+    pub(super) subresources: Vec<&'static str>,
+}
+
+impl Served {
+    /// The name of an object.
+    pub(super) fn name(object: &Value) -> String {
+        object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+    }
+}
 
 /// The ConfigMaps beside the others.
 const CONFIG_MAPS: usize = 7;
 
-/// Gives both servers the same objects. Returns what may be read.
-pub(super) fn prepare(sides: &mut Sides) -> Result<Vec<Readable>> {
+/// Gives both servers the same objects. Returns what they have.
+pub(super) fn prepare(sides: &mut Sides) -> Result<Vec<Served>> {
     let starts = stored(bases::bases(None)?, sides)?;
-    for n in 1..=CONFIG_MAPS {
+    let config_map = |n: usize| {
         let app = ["a", "b", "c"][n % 3];
         let labels = json!({"app": app, "tier": n.to_string()});
-        let object = json!({
-            "metadata": {"name": format!("c{n}"), "labels": labels}, "data": {"n": n.to_string()},
-        });
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"n": n.to_string()},
+            "metadata": {"name": format!("c{n}"), "labels": labels},
+        })
+    };
+    for object in (1..=CONFIG_MAPS).map(config_map) {
         for side in sides.iter_mut() {
             let path = format!("/api/v1/namespaces/{FIXTURES}/configmaps");
             let answer = side.send("POST", &path, object.to_string().as_bytes())?;
             ensure!(answer.code == 201, "a ConfigMap: {}", text(&answer));
         }
     }
-    let mut by_collection: BTreeMap<String, Readable> = BTreeMap::new();
+    let mut by_collection: BTreeMap<String, Served> = BTreeMap::new();
     for start in starts.iter().filter(|start| start.stored.is_some()) {
         // Controllers of the servers write these, or make more.
         if ["FlowSchema", "Event"].contains(&start.base.resource.kind) {
@@ -35,26 +57,25 @@ pub(super) fn prepare(sides: &mut Sides) -> Result<Vec<Readable>> {
         let collection = start.base.path(FIXTURES);
         let everywhere = collection.replace(&format!("/namespaces/{FIXTURES}"), "");
         let subresources = start.base.resource.subresources.iter().map(|one| one.name);
-        let readable = by_collection.entry(collection.clone()).or_insert_with(|| Readable {
+        let served = by_collection.entry(collection.clone()).or_insert_with(|| Served {
             collection,
             everywhere,
-            names: Vec::new(),
+            objects: Vec::new(),
             subresources: subresources.collect(),
         });
-        let name = start.base.fixture["metadata"]["name"].as_str().unwrap_or_default();
-        readable.names.push(name.to_owned());
+        served.objects.push(start.base.fixture.clone());
     }
     let configs = by_collection.get_mut(&format!("/api/v1/namespaces/{FIXTURES}/configmaps"));
     if let Some(configs) = configs {
-        configs.names.extend((1..=CONFIG_MAPS).map(|n| format!("c{n}")));
+        configs.objects.extend((1..=CONFIG_MAPS).map(config_map));
     }
-    let mut readables: Vec<Readable> = by_collection.into_values().collect();
-    readables.extend(custom(sides)?);
-    Ok(readables)
+    let mut all: Vec<Served> = by_collection.into_values().collect();
+    all.extend(custom(sides)?);
+    Ok(all)
 }
 
 /// Makes custom resources in two versions. Returns those of each.
-fn custom(sides: &mut Sides) -> Result<Vec<Readable>> {
+fn custom(sides: &mut Sides) -> Result<Vec<Served>> {
     const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let version = |name: &str, is_stored: bool| {
         // Equal schemas would be those of all versions, whose selectable fields must be equal.
@@ -97,28 +118,30 @@ fn custom(sides: &mut Sides) -> Result<Vec<Readable>> {
         json!({"color": "green", "list": [], "ratio": 3}),
         json!({}),
     ];
-    let names: Vec<String> = (1..=specs.len()).map(|n| format!("s{n}")).collect();
+    let object = |version: &str, (n, spec): (usize, &Value)| {
+        let name = format!("s{}", n + 1);
+        json!({
+            "apiVersion": format!("reads.example.com/{version}"), "kind": "Shape", "spec": spec,
+            "metadata": {"name": name, "labels": {"app": name}},
+        })
+    };
     for side in sides.iter_mut() {
         let answer = side.send("POST", DEFINITIONS, definition.to_string().as_bytes())?;
         ensure!(answer.code == 201, "a definition: {}", text(&answer));
         for version in ["v1", "v2"] {
             wait(side, &collection(version), |answer| answer.code == 200)?;
         }
-        for (name, spec) in names.iter().zip(&specs) {
-            let object = json!({
-                "apiVersion": "reads.example.com/v1", "kind": "Shape", "spec": spec,
-                "metadata": {"name": name, "labels": {"app": name}},
-            });
+        for object in specs.iter().enumerate().map(|spec| object("v1", spec)) {
             let answer = side.send("POST", &collection("v1"), object.to_string().as_bytes())?;
             ensure!(answer.code == 201, "a custom resource: {}", text(&answer));
         }
     }
-    let readable = |version| Readable {
+    let served = |version| Served {
         collection: collection(version),
         everywhere: format!("/apis/reads.example.com/{version}/shapes"),
-        names: names.clone(),
+        objects: specs.iter().enumerate().map(|spec| object(version, spec)).collect(),
         subresources: vec!["status", "scale"],
     };
     // As often as some other kinds together.
-    Ok(["v1", "v1", "v1", "v2", "v2"].map(readable).into())
+    Ok(["v1", "v1", "v1", "v2", "v2"].map(served).into())
 }

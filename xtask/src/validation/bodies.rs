@@ -1,0 +1,241 @@
+//! `cargo xtask bodies`: sends writes with odd bodies, types and options to Kubernetes' own
+//! kube-apiserver and to `setpoint up`, and writes how the answers differ in `docs/bodies.md`.
+//!
+//! `validation` changes objects within what JSON can say of them; here the texts themselves are
+//! odd: members that are there twice, or of another type, or in another case, numbers in forms that
+//! Go reads in its own way, YAML that is no JSON, damage, operations of patches that are none. All
+//! but deletes are dry runs; a delete has an object of its own. No request depends on another one,
+//! and the seed and its number say all of it.
+
+mod request;
+mod text;
+
+use super::answer::Class;
+use super::both::{Shown, Sides, both};
+use super::objects::{self, Served};
+use super::page::{self, Page};
+use super::random::Random;
+use super::{Report, on_threads};
+use crate::http::{Answer, Connection};
+use crate::servers::{Layout, Programs};
+use anyhow::{Context, Result};
+use request::{OWN, Request, UID, VERSION};
+use serde_json::{Value, json};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What a server gives an object by chance.
+const CHANCE: &[&str] =
+    &["creationTimestamp", "deletionTimestamp", "managedFields", "resourceVersion", "uid"];
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    programs: Programs,
+    /// How many requests.
+    #[arg(long, default_value_t = 50_000)]
+    requests: usize,
+    /// The seed of the requests.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only the request with this number, with both answers. May be repeated.
+    #[arg(long)]
+    request: Vec<usize>,
+    /// Prints the differences, and leaves the page alone.
+    #[arg(long)]
+    no_page: bool,
+    /// How many connections each server has.
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let servers = args.programs.start("bodies", Layout::Apart)?;
+    let connect = || [Connection::new(&servers.ours), Connection::new(&servers.original)];
+    let mut all = objects::prepare(&mut connect())?;
+    // This version shows as annotations what it lacks, there.
+    all.retain(|one| !one.collection.contains("/autoscaling/v1/"));
+    for number in &args.request {
+        let request = drawn(args.seed, *number, &all)?;
+        println!("\nrequest {number}: {}", shown(&request));
+        let (answers, class) = one(&request, *number, &mut connect())?;
+        for answer in &answers {
+            let body = String::from_utf8_lossy(&answer.body);
+            println!("  {} {} {:?}\n{body}", answer.code, answer.content_type, answer.warnings);
+        }
+        println!("{class:?}");
+    }
+    if !args.request.is_empty() {
+        return Ok(());
+    }
+    let report = Mutex::new(Report::default());
+    let next = AtomicUsize::new(0);
+    on_threads(args.connections, || {
+        let mut sides = connect();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= args.requests {
+                return Ok(());
+            }
+            let request = drawn(args.seed, number, &all)?;
+            let (answers, class) = one(&request, number, &mut sides)?;
+            let difference = class.map(|class| (format!("body: {}", request.what), class));
+            let mut report = report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+            let is_accepted = answers[1].code < 400;
+            report.add(request.verb, is_accepted, (number, shown(&request)), difference);
+        }
+    })?;
+    let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+    print!("{}", page::listing(&report));
+    if !args.no_page && args.programs.is_default() {
+        let command = format!(
+            "bodies --kube-apiserver PATH --etcd PATH --requests {} --seed {}",
+            args.requests, args.seed
+        );
+        let page = Page {
+            path: "docs/bodies.md",
+            title: "Answers to odd bodies",
+            about: "The same requests to kube-apiserver and to `setpoint up`, which have one \
+                    object of every kind and some custom resources: creates, updates, patches of \
+                    each form and deletes, of objects and subresources. A body is a right one with \
+                    up to three changes of its text: values of another type, members that are \
+                    there twice, in another order or in another case, unknown ones, odd numbers, \
+                    other versions and kinds, YAML that is no JSON, damage; with drawn types of the \
+                    body and of the answer, and drawn options. Compared are code, reason, details, \
+                    causes, message, warnings, and the object with `managedFields`, without times, \
+                    uids and resource versions.",
+            unit: "requests",
+            command: &command,
+        };
+        page.write(&report, &args.programs.version()?)?;
+    }
+    Ok(())
+}
+
+fn drawn(seed: u64, number: usize, all: &[Served]) -> Result<Request> {
+    request::draw(&mut Random::new(seed, number), all).context("no kind has objects")
+}
+
+/// Sends a request to both.
+fn one(
+    request: &Request,
+    number: usize,
+    sides: &mut Sides,
+) -> Result<([Answer; 2], Option<Class>)> {
+    let own = format!("own-{number}");
+    let answers = both(sides, |side, _| {
+        if let Some((collection, object)) = &request.own {
+            side.send("POST", collection, object.to_string().replace(OWN, &own).as_bytes())?;
+        }
+        let answer = send(request, &own, side)?;
+        if request.own.is_some() {
+            let path = request.object.replace(OWN, &own);
+            let free = json!({"metadata": {"finalizers": null}}).to_string();
+            side.send("PATCH", &path, free.as_bytes())?;
+            side.send("DELETE", &path, br#"{"gracePeriodSeconds":0}"#)?;
+        }
+        Ok(answer)
+    })?;
+    let asked = serde_json::from_str(&request.body).unwrap_or_else(|_| request.body.clone().into());
+    let class = differs(&asked, &answers);
+    Ok((answers, class))
+}
+
+fn send(request: &Request, own: &str, side: &mut Connection) -> Result<Answer> {
+    let mut body = request.body.replace(OWN, own);
+    if body.contains(VERSION) || body.contains(UID) {
+        let answer = side.send("GET", &request.object.replace(OWN, own), b"")?;
+        let object: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        for (mark, name) in [(VERSION, "resourceVersion"), (UID, "uid")] {
+            body = body.replace(mark, object["metadata"][name].as_str().unwrap_or_default());
+        }
+    }
+    let path = request.path.replace(OWN, own);
+    side.send_as(request.method, &path, body.as_bytes(), request.content_type, request.accept)
+}
+
+fn differs(asked: &Value, answers: &[Answer; 2]) -> Option<Class> {
+    let class = |what, ours: String, original: String| Some(Class { what, ours, original });
+    let shown = Shown::of(answers.clone().map(without_chance), asked, None);
+    if let Some(class) = shown.differs() {
+        return Some(class);
+    }
+    let [a, b] = answers;
+    if a.content_type != b.content_type {
+        return class("content type", a.content_type.clone(), b.content_type.clone());
+    }
+    let details = |answer: &Answer| {
+        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let details = body["details"].as_object().cloned().unwrap_or_default();
+        let of = |name: &str| details.get(name).map(Value::to_string).unwrap_or_default();
+        format!("{} {} {}", of("group"), of("kind"), of("retryAfterSeconds"))
+    };
+    if a.code >= 400 && details(a) != details(b) {
+        return class("details", details(a), details(b));
+    }
+    None
+}
+
+/// An answer without what differs by chance in the objects of a list and of a table, and without
+/// the descriptions of columns.
+fn without_chance(mut answer: Answer) -> Answer {
+    let Ok(mut body) = serde_json::from_slice::<Value>(&answer.body) else { return answer };
+    let list = |body: &mut Value, name: &str| {
+        body.get_mut(name).and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default()
+    };
+    if answer.code >= 400 || body["kind"] == "Status" {
+        return answer;
+    }
+    let items = list(&mut body, "items");
+    let rows = list(&mut body, "rows").into_iter().map(|mut row| row["object"].take());
+    let objects: Vec<Value> = items
+        .into_iter()
+        .chain(rows)
+        .map(|mut object| {
+            if let Some(meta) = object["metadata"].as_object_mut() {
+                for name in CHANCE {
+                    meta.remove(*name);
+                }
+            }
+            object
+        })
+        .collect();
+    if !objects.is_empty() {
+        body["objects"] = objects.into();
+    }
+    for column in
+        body.get_mut("columnDefinitions").and_then(Value::as_array_mut).into_iter().flatten()
+    {
+        column["description"].take();
+    }
+    answer.body = body.to_string().into_bytes();
+    answer
+}
+
+fn shown(request: &Request) -> String {
+    let Request { method, path, content_type, accept, body, .. } = request;
+    format!("{method} {path} ({content_type}, {accept}) {body}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_a_function_of_the_seed() {
+        let served = |name: &str| Served {
+            collection: format!("/api/v1/namespaces/a/{name}"),
+            everywhere: format!("/api/v1/{name}"),
+            objects: vec![json!({"metadata": {"name": "p"}, "spec": {"a": [1, "b"]}})],
+            subresources: vec!["status"],
+        };
+        let all = ["configmaps", "secrets", "shapes", "deployments", "pods"].map(served);
+        let drawn = |seed| {
+            let requests = (0..200).map(|number| drawn(seed, number, &all));
+            requests.map(|request| shown(&request.unwrap())).collect::<Vec<_>>()
+        };
+        assert_eq!(drawn(1), drawn(1));
+        assert_ne!(drawn(1), drawn(2));
+    }
+}
