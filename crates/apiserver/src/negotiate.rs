@@ -292,9 +292,18 @@ pub(crate) fn only(accept: &str, media_type: &str) -> Result<(), ApiError> {
 /// The answer of a route that has none of the accepted media types.
 fn no_such_representation(types: &str) -> ApiError {
     let text = format!("406: Not Acceptable\n\nAvailable representations: {types}");
-    let mut error = ApiError::new(406, Reason::NotAcceptable, text);
+    of_routing(ApiError::new(406, Reason::NotAcceptable, text))
+}
+
+/// A refusal as the reference's routes word it, before a handler is called.
+fn of_routing(mut error: ApiError) -> ApiError {
     error.0.details = Some(Details::default());
     error
+}
+
+/// Whether a refusal of negotiation is one of the reference's routes.
+pub(crate) fn is_of_routing(error: &ApiError) -> bool {
+    error.0.details.is_some()
 }
 
 /// The transform in a clause; `None` if it is unknown.
@@ -362,10 +371,8 @@ pub(crate) fn patch_format(
     // Routes read a list, and one type of it is enough for them. The reference then compares the
     // whole text before the semicolon, in the case that it has.
     if language == SchemaLanguage::GoTypes && !is_routed(&text, &served, false) {
-        let mut error =
-            ApiError::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type");
-        error.0.details = Some(Details::default());
-        return Err(error);
+        let text = "415: Unsupported Media Type";
+        return Err(of_routing(ApiError::new(415, Reason::UnsupportedMediaType, text)));
     }
     let end = text.find(';').filter(|at| *at > 0).unwrap_or(text.len());
     match served.iter().find(|ty| **ty == &text[..end]).copied() {

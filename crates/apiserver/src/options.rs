@@ -12,7 +12,7 @@ use setpoint_registry::{
     PatchType, RawDeleteOptions, ShardSelector, VersionMatch, WriteOptions, check_dry_run,
     check_field_manager,
 };
-use setpoint_schema::decode::{self, cbor};
+use setpoint_schema::decode::{self, Decoded, TypeMeta, cbor};
 use setpoint_schema::node::TypeSchema;
 use std::time::Duration;
 
@@ -192,7 +192,7 @@ fn delete_body(body: &[u8], format: Format) -> Result<RawDeleteOptions, ApiError
         .ok_or_else(|| ApiError::internal(format!("there is no {OPTIONS}")))?;
     let mut value = match format {
         Format::Cbor => delete_cbor(body, &schema)?,
-        _ => delete_text(body, format)?,
+        _ => delete_text(body, format, &schema)?,
     };
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
     check_delete_kind(text("kind"), text("apiVersion"), body).map_err(ApiError::bad_request)?;
@@ -213,22 +213,31 @@ fn delete_body(body: &[u8], format: Format) -> Result<RawDeleteOptions, ApiError
     })
 }
 
-fn delete_text(body: &[u8], format: Format) -> Result<Value, ApiError> {
+fn delete_text(body: &[u8], format: Format, schema: &TypeSchema) -> Result<Value, ApiError> {
     let unread = |error: &str| {
         ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
     };
-    let decoded = decode::parse_typed(body, format).map_err(|error| match format {
+    let parsed = decode::parse_typed(body, format).map_err(|error| match format {
         Format::Yaml | Format::Protobuf => ApiError::bad_request(error.to_string()),
         _ => unread(&error.to_string()),
     })?;
+    let Decoded { mut value, problems } = parsed;
     // `null`, and YAML without a document, are options without members.
-    if decoded.value.is_null() {
+    if value.is_null() {
         return Ok(json!({}));
     }
-    match decode::type_fault(&decoded.value, body) {
-        Some(fault) => Err(unread(&fault)),
-        None => Ok(decoded.value),
+    let text = if format == Format::Json { body } else { &[] };
+    let TypeMeta { api_version, kind } =
+        decode::type_meta(&value, text, &problems).map_err(|fault| unread(&fault))?;
+    let named = [("apiVersion", api_version), ("kind", kind)];
+    let named = named.map(|(name, text)| (name, Value::from(text.into_owned())));
+    if !problems.is_empty() && !text.is_empty() {
+        value = decode::merge_repeated(schema, text).unwrap_or(value);
     }
+    for (name, text) in named {
+        value[name] = text;
+    }
+    Ok(value)
 }
 
 /// A body in CBOR, of any type.
@@ -247,8 +256,26 @@ fn delete_cbor(body: &[u8], schema: &TypeSchema) -> Result<Value, ApiError> {
 
 /// Checks the kind of a body: options of any version, or of none.
 fn check_delete_kind(kind: &str, version: &str, body: &[u8]) -> Result<(), String> {
-    const UNVERSIONED: [&str; 5] =
-        ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
+    const UNVERSIONED: [&str; 7] = [
+        "APIGroup",
+        "APIGroupList",
+        "APIResourceList",
+        "APIVersions",
+        "CreateOptions",
+        "Status",
+        "UpdateOptions",
+    ];
+    /// Kinds of the default group version.
+    const REGISTERED: [&str; 8] = [
+        "GetOptions",
+        "ListOptions",
+        "PartialObjectMetadata",
+        "PartialObjectMetadataList",
+        "PatchOptions",
+        "Table",
+        "TableOptions",
+        "WatchEvent",
+    ];
     let version = match version.split_once('/') {
         _ if matches!(version, "" | "/" | "meta.k8s.io/") => "meta.k8s.io/v1",
         Some((_, rest)) if rest.contains('/') => {
@@ -264,13 +291,18 @@ fn check_delete_kind(kind: &str, version: &str, body: &[u8]) -> Result<(), Strin
     if matches!(kind, "" | "DeleteOptions") {
         return Ok(());
     }
-    if UNVERSIONED.contains(&kind) {
+    if UNVERSIONED.contains(&kind) || version == "meta.k8s.io/v1" && REGISTERED.contains(&kind) {
         return Err(format!("converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion"));
     }
+    let of = match version.strip_suffix("__internal").map(|group| group.strip_suffix('/')) {
+        Some(group) => {
+            format!("the internal version of group {}", field::quote(group.unwrap_or_default()))
+        }
+        None => format!("version {}", field::quote(version)),
+    };
     Err(format!(
-        "no kind {} is registered for version {} in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
+        "no kind {} is registered for {of} in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\"",
         field::quote(kind),
-        field::quote(version),
     ))
 }
 

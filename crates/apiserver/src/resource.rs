@@ -72,7 +72,9 @@ impl Exchange<'_> {
     /// Answers the request.
     pub(crate) async fn answer(&self, body: RequestBody) -> Result<Response<Body>, Refusal> {
         let target = self.attributes.target()?;
-        if let Some(text) = &target.resource.deprecation {
+        if let Some(text) = &target.resource.deprecation
+            && self.is_routed(target)
+        {
             self.attributes.warn(text.clone());
         }
         if let Some(subresource) = target.subresource.as_ref().filter(|sub| sub.is_connect()) {
@@ -260,8 +262,9 @@ impl Exchange<'_> {
     }
 
     async fn delete(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {
-        let accepted = self.accept_object(target)?;
+        let accepted = self.accept(target)?;
         let options = self.delete_options(body).await?;
+        self.check_object(accepted, target)?;
         self.event("About to delete object from database");
         let deleted = self.registry.delete(self.attributes, &options).await?;
         self.event("Object deleted from database");
@@ -296,9 +299,10 @@ impl Exchange<'_> {
         target: &Target,
         body: RequestBody,
     ) -> Result<Response<Body>, Refusal> {
-        let accepted = self.accept_list(target)?;
+        let accepted = self.accept(target)?;
         let list_options = options::list(self.query, self.registry.features())?;
         let options = self.delete_options(body).await?;
+        self.check_list(accepted, target)?;
         let list =
             self.registry.delete_collection(self.attributes, &list_options, &options).await?;
         self.whole_list(accepted, target, list, true).await
@@ -309,13 +313,6 @@ impl Exchange<'_> {
     fn accept_object(&self, target: &Target) -> Result<Accepted, ApiError> {
         let accepted = self.accept(target)?;
         self.check_object(accepted, target)?;
-        Ok(accepted)
-    }
-
-    /// The form of the answer to a write of a collection.
-    fn accept_list(&self, target: &Target) -> Result<Accepted, ApiError> {
-        let accepted = self.accept(target)?;
-        self.check_list(accepted, target)?;
         Ok(accepted)
     }
 
@@ -354,6 +351,18 @@ impl Exchange<'_> {
             Endpoint::Builtin { collection, tables: has_tables(target) }
         };
         negotiate(&accept_header(&self.parts.headers), endpoint, self.types)
+    }
+
+    /// Whether a route of the reference takes the types of the request: what it refuses before has
+    /// no warnings.
+    fn is_routed(&self, target: &Target) -> bool {
+        let (headers, language) = (&self.parts.headers, target.resource.schema.language());
+        let sent = match self.attributes.verb {
+            Verb::Patch => negotiate::patch_format(headers, language, self.types).err(),
+            _ => None,
+        };
+        let refused = sent.or_else(|| self.accept(target).err());
+        refused.is_none_or(|error| !negotiate::is_of_routing(&error))
     }
 
     async fn sent(&self, target: &Target, body: RequestBody) -> Result<Sent, ApiError> {

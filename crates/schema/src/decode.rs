@@ -28,11 +28,13 @@ mod lenient;
 mod number;
 mod place;
 mod protobuf;
+mod repeated;
 mod scalar;
 mod strict;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod type_meta;
 mod yaml;
 
 pub use conform::{MapKeys, conform, conform_changed, conform_custom, conform_metadata, zero};
@@ -41,11 +43,12 @@ pub use json::{json_object_fault, number_at};
 pub use lenient::conform_stored;
 pub(crate) use lenient::type_and_metadata;
 pub use number::settle_numbers;
+pub use repeated::merge_repeated;
 pub use scalar::{base64_fault, time_fault};
 pub use strict::field_problems;
+pub use type_meta::{TypeMeta, type_meta};
 
 use crate::node::TypeSchema;
-use crate::patch::json_type;
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -130,20 +133,6 @@ pub fn parse(body: &[u8], format: Format) -> Result<Decoded, DecodeError> {
         Format::Cbor => Ok(Decoded { value: cbor::object(body)?, problems: Vec::new() }),
     }
 }
-/// Why a value cannot name its type, in Go's words: it is no object, or `apiVersion` or `kind` is
-/// no text. Without them, or with null, it names none. If both are wrong, it is the first in
-/// `text`, which the value was read from.
-pub fn type_fault(value: &Value, text: &[u8]) -> Option<String> {
-    const HEAD: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
-    let Value::Object(members) = value else {
-        return Some(wrong_type(json_type(value), "", HEAD));
-    };
-    let is_wrong = |name: &&str| {
-        members.get(*name).is_some_and(|value| !value.is_string() && !value.is_null())
-    };
-    let name = first_of_wrong(text, ["apiVersion", "kind"].into_iter().filter(is_wrong))?;
-    Some(wrong_type(json_type(&members[name]), &format!(".{name}"), "string"))
-}
 
 /// What Go's decoder of JSON says of a value that a type cannot hold. `found`: the value's type in
 /// JSON; `field`: the struct and the path in it, as in `Pod.spec.nodeName`, empty for the whole
@@ -160,16 +149,27 @@ pub fn wrong_type(found: &str, field: &str, ty: &str) -> String {
 /// not `1e0`. [`conform`] refuses them there and makes integers of the others, as
 /// [`settle_numbers`] does.
 ///
-/// YAML is converted to JSON first, which writes `1.0` as `1`.
+/// A number beyond `float64` is the largest one: it is an error only where it is looked at. YAML is
+/// converted to JSON first, which writes `1.0` as `1`.
 ///
 /// # Errors
 ///
 /// As [`parse`].
 pub fn parse_typed(body: &[u8], format: Format) -> Result<Decoded, DecodeError> {
     match format {
-        Format::Json => json::parse_typed(body),
+        Format::Json => json::parse_typed(body, true),
         _ => parse(body, format),
     }
+}
+
+/// As [`parse_typed`] of JSON, for a body whose type may have anything: numbers beyond `float64`
+/// are errors.
+///
+/// # Errors
+///
+/// As [`parse`].
+pub(crate) fn parse_floats(body: &[u8]) -> Result<Decoded, DecodeError> {
+    json::parse_typed(body, false)
 }
 
 /// [`parse_typed`] for a JSON list whose elements are structs with these members. Unknown members
@@ -197,7 +197,10 @@ pub fn conform_error(
     if format != Format::Json {
         return None;
     }
-    let mut value = json::parse_typed(body).ok()?.value;
+    let Decoded { mut value, problems } = json::parse_typed(body, true).ok()?;
+    if !problems.is_empty() {
+        value = merge_repeated(schema, body)?;
+    }
     conform::conform_written(schema, kind, &mut value, body).err()
 }
 

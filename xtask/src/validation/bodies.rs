@@ -144,15 +144,31 @@ fn one(
 
 fn send(request: &Request, own: &str, side: &mut Connection) -> Result<Answer> {
     let mut body = request.body.replace(OWN, own);
+    let mut own_texts = Vec::new();
     if body.contains(VERSION) || body.contains(UID) {
         let answer = side.send("GET", &request.object.replace(OWN, own), b"")?;
         let object: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         for (mark, name) in [(VERSION, "resourceVersion"), (UID, "uid")] {
-            body = body.replace(mark, object["metadata"][name].as_str().unwrap_or_default());
+            let own = object["metadata"][name].as_str().unwrap_or_default().to_owned();
+            body = body.replace(mark, &own);
+            own_texts.extend((!own.is_empty()).then_some((mark, own)));
         }
     }
     let path = request.path.replace(OWN, own);
-    side.send_as(request.method, &path, body.as_bytes(), request.content_type, request.accept)
+    let (sent, accepted) = (request.content_type, request.accept);
+    let mut answer = side.send_as(request.method, &path, body.as_bytes(), sent, accepted)?;
+    if answer.code >= 400 && !own_texts.is_empty() {
+        // Errors show the body.
+        let mut text = String::from_utf8_lossy(&answer.body).into_owned();
+        for (mark, own) in &own_texts {
+            for quote in ["\"", "\\\"", "\\\\\\\""] {
+                text =
+                    text.replace(&format!("{quote}{own}{quote}"), &format!("{quote}{mark}{quote}"));
+            }
+        }
+        answer.body = text.into_bytes();
+    }
+    Ok(answer)
 }
 
 fn differs(asked: &Value, answers: &[Answer; 2]) -> Option<Class> {

@@ -254,6 +254,27 @@ fn bad_delete_options_are_refused() {
                 "{wrong} number into Go struct field DeleteOptions.orphanDependents of type bool"
             ),
         ),
+        // One that is there twice, too.
+        (
+            r#"{"orphanDependents":1,"orphanDependents":true}"#,
+            format!(
+                "{wrong} number into Go struct field DeleteOptions.orphanDependents of type bool"
+            ),
+        ),
+        (
+            r#"{"kind":"Table","Kind":"CreateOptions"}"#,
+            "converting (v1.CreateOptions) to (v1.DeleteOptions): unknown conversion".to_owned(),
+        ),
+        (
+            r#"{"kind":"Table"}"#,
+            "converting (v1.Table) to (v1.DeleteOptions): unknown conversion".to_owned(),
+        ),
+        (
+            r#"{"kind":"Foo","apiVersion":"__internal"}"#,
+            format!(
+                r#"no kind "Foo" is registered for the internal version of group "" in scheme "{register}""#
+            ),
+        ),
         (
             r#"{"kind":true,"apiVersion":1}"#,
             format!(
@@ -273,6 +294,14 @@ fn the_first_wrong_member_of_yaml_is_the_first_by_name() {
         400,
         "json: cannot unmarshal object into Go struct field DeleteOptions.dryRun of type []string",
     );
+}
+
+#[test]
+fn preconditions_that_are_there_twice_are_merged() {
+    let body = r#"{"preconditions":{"uid":"a"},"preconditions":{"resourceVersion":"1"},"x":1e400}"#;
+    let options = delete_with("", body).unwrap();
+    assert_eq!(options.uid.as_deref(), Some("a"));
+    assert_eq!(options.resource_version.as_deref(), Some("1"));
 }
 
 #[test]

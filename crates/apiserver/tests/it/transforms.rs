@@ -12,6 +12,8 @@ crate::cases! {
     lists_without_elements_are_null_in_some_forms
     metadata_only
     asking_the_wrong_shape_is_406
+    options_of_a_delete_are_read_before_its_form_is_refused
+    a_deprecated_kind_in_an_unknown_form_has_no_warning
     reviews_have_no_table
     tables_of_flow_schemas_are_in_the_order_of_matching
     html_is_escaped_in_objects_statuses_and_tables
@@ -177,6 +179,28 @@ async fn asking_the_wrong_shape_is_406(server: Server) {
         let answer = server.accept(path, accept).await;
         answer.check_status(406, "NotAcceptable", &format!("you requested {reason}"));
     }
+}
+
+async fn options_of_a_delete_are_read_before_its_form_is_refused(server: Server) {
+    let send = |body: &str| {
+        let mut request = request("DELETE", MAPS, body);
+        let one = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+        request.headers_mut().insert("accept", one.parse().unwrap());
+        server.send(request)
+    };
+    let wrong = send(r#"{"dryRun":["x"]}"#).await;
+    assert_eq!(wrong.code, 422, "{}", wrong.text());
+    assert_eq!(send("{}").await.code, 406);
+}
+
+/// What a route refuses has no warnings.
+async fn a_deprecated_kind_in_an_unknown_form_has_no_warning(server: Server) {
+    let path = "/api/v1/namespaces/default/endpoints";
+    let refused = server.accept(path, "text/plain").await;
+    assert_eq!((refused.code, refused.header("warning")), (406, ""));
+    let listed = server.accept(path, "application/json").await;
+    assert_eq!(listed.code, 200);
+    assert!(listed.header("warning").contains("v1 Endpoints is deprecated"));
 }
 
 async fn reviews_have_no_table(server: Server) {

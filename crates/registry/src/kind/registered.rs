@@ -100,6 +100,11 @@ pub(crate) fn is_registered(found: &GroupVersionKind, group: &str) -> bool {
     unserved.is_some_and(|kinds| kinds.split(' ').any(|known| *known == **kind || known == single))
 }
 
+/// Whether a kind is a type of requests or answers that all versions share.
+pub(crate) fn is_of_meta(kind: &str) -> bool {
+    UNVERSIONED.contains(&kind) || OPTIONS.contains(&kind)
+}
+
 /// Whether the internal version of a kind's group has it, too: it has no options.
 pub(crate) fn is_registered_internally(found: &GroupVersionKind) -> bool {
     !OPTIONS.contains(&&*found.kind) && is_registered(found, &found.group)

@@ -3,7 +3,7 @@ use super::body::APPLY_FORMAT;
 use super::change::{Changed, Owned, Present, Tracking};
 use super::{Write, metadata};
 use crate::admission::Operation;
-use crate::request::{Body, FieldValidation, Format, Written};
+use crate::request::{Body, Format, Written};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupKind, GroupVersion, GroupVersionKind, Reason, field};
@@ -13,19 +13,29 @@ use setpoint_schema::decode;
 /// How often an apply starts over when its object is created or deleted in the meantime.
 const ATTEMPTS_MAX: usize = 4;
 
+/// A configuration, and the members that are there twice.
+pub(super) struct Applied {
+    pub(super) config: Value,
+    problems: Vec<String>,
+}
+
 impl Write<'_> {
     /// Apply of an object: an update, or the creation of an absent one.
     pub(super) async fn apply(&self, body: &Body) -> Result<Written, ApiError> {
-        let config = self.applied(body, &self.resource.gvk)?;
+        let mut exists = self.exists().await?;
+        // As there, the body is read once the object is found, or will be created.
+        if !exists && self.target.subresource.is_some() {
+            return Err(self.not_found());
+        }
+        let applied = self.applied(body, &self.resource.gvk)?;
         let mut result = Err(self.not_found());
         for attempt in 0..ATTEMPTS_MAX {
-            let exists = match attempt {
-                0 => self.exists().await?,
-                _ => self.inner.live(&self.key(&self.target.name)).await?.is_some(),
-            };
+            if attempt > 0 {
+                exists = self.inner.live(&self.key(&self.target.name)).await?.is_some();
+            }
             result = match exists {
-                true => self.apply_update(&config).await,
-                false if self.target.subresource.is_none() => self.apply_create(&config).await,
+                true => self.apply_update(&applied).await,
+                false if self.target.subresource.is_none() => self.apply_create(&applied).await,
                 false => return Err(self.not_found()),
             };
             match &result {
@@ -39,25 +49,27 @@ impl Write<'_> {
     }
     /// The configuration in an apply body, without defaults. Its names are compared with those of
     /// the URL after the merge, as there: a conflict is reported first.
-    pub(super) fn applied(&self, body: &Body, gvk: &GroupVersionKind) -> Result<Value, ApiError> {
-        let config = self.parse_apply(body)?;
+    pub(super) fn applied(&self, body: &Body, gvk: &GroupVersionKind) -> Result<Applied, ApiError> {
+        let applied = self.parse_apply(body)?;
+        let config = &applied.config;
         let text = |member: &str| config.get(member).and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (text("apiVersion"), text("kind"));
         if kind != &*gvk.kind || version != gvk.group_version().to_string() {
-            let found =
-                GroupVersion::parse(version).unwrap_or_else(|| GroupVersion::new("", version));
-            return Err(ApiError::bad_request(format!(
-                "invalid object type: {}",
-                found.kind(kind)
-            )));
+            let found = match version.split_once('/') {
+                // No version: the reference then takes the object for one without a type.
+                Some((_, rest)) if rest.contains('/') => GroupVersion::new("", "").kind(""),
+                Some((group, version)) => GroupVersion::new(group, version).kind(kind),
+                None => GroupVersion::new("", version).kind(kind),
+            };
+            return Err(ApiError::bad_request(format!("invalid object type: {found}")));
         }
         if config.meta().and_then(|m| m.get("managedFields")).is_some_and(|m| !m.is_null()) {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
-        Ok(config)
+        Ok(applied)
     }
     /// Reads an apply body: YAML, of which JSON is a part, or CBOR.
-    fn parse_apply(&self, body: &Body) -> Result<Value, ApiError> {
+    fn parse_apply(&self, body: &Body) -> Result<Applied, ApiError> {
         if self.options.field_manager.is_empty() {
             let error = field::Error::required(
                 field::Path::new("fieldManager"),
@@ -68,8 +80,9 @@ impl Write<'_> {
         }
         if body.format == Format::Cbor {
             // A member given twice is a fault of the encoding, and nothing is unknown here.
-            return decode::cbor::object(&body.bytes)
-                .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")));
+            let config = decode::cbor::object(&body.bytes)
+                .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
+            return Ok(Applied { config, problems: Vec::new() });
         }
         let decoded = decode::parse(&body.bytes, APPLY_FORMAT).map_err(|e| {
             ApiError::bad_request(format!(
@@ -89,24 +102,20 @@ impl Write<'_> {
                 "error decoding YAML: error unmarshaling JSON: while decoding JSON: {fault}"
             )));
         }
-        if !decoded.problems.is_empty() {
-            match self.options.field_validation {
-                FieldValidation::Ignore => {}
-                FieldValidation::Warn => {
-                    decoded.problems.iter().for_each(|p| self.attributes.warn(p.as_str()))
-                }
-                FieldValidation::Strict => {
-                    let why = decode::strict_error(&decoded.problems);
-                    let why = why.strip_prefix("strict decoding error: ").unwrap_or(&why);
-                    return Err(ApiError::bad_request(format!(
-                        "error strict decoding YAML: error converting YAML to JSON: {why}"
-                    )));
-                }
-            }
-        }
-        Ok(decoded.value)
+        Ok(Applied { config: decoded.value, problems: decoded.problems })
     }
-    async fn apply_create(&self, config: &Value) -> Result<Written, ApiError> {
+    /// Refuses or warns of members that a configuration has twice. The reference looks for them
+    /// once the configuration is merged.
+    pub(super) fn report_applied(&self, applied: &Applied) -> Result<(), ApiError> {
+        self.report(&applied.problems, |why| {
+            let why = why.strip_prefix("strict decoding error: ").unwrap_or(why);
+            ApiError::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: {why}"
+            ))
+        })
+    }
+    async fn apply_create(&self, applied: &Applied) -> Result<Written, ApiError> {
+        let config = &applied.config;
         let uid = config.uid();
         if !uid.is_empty() {
             return Err(ApiError::conflict(
@@ -125,11 +134,12 @@ impl Write<'_> {
         metadata::clear_identity(&mut object);
         object.set_meta("resourceVersion", Value::Null);
         self.complete(&mut object, config)?;
+        self.report_applied(applied)?;
         self.settle_names(&mut object)?;
         self.create_owned(object, owners.as_ref(), false).await
     }
-    async fn apply_update(&self, config: &Value) -> Result<Written, ApiError> {
-        let write = *self;
+    async fn apply_update(&self, applied: &Applied) -> Result<Written, ApiError> {
+        let (write, config) = (*self, &applied.config);
         self.change(Tracking::Beside, &mut |Present { object: stored, owners, revision }| {
             let (Merged { mut object, is_live }, owned) = match owners {
                 None => (write.merge(Some(stored), config)?, Owned::Within),
@@ -142,13 +152,15 @@ impl Write<'_> {
             if !is_live {
                 write.complete(&mut object, config)?;
             }
+            write.report_applied(applied)?;
             write.settle_names(&mut object)?;
             // Of the configuration's system metadata, these two are preconditions. Without a
             // resourceVersion, the configuration is merged with the present object, even for kinds
             // whose updates require one.
-            let version = match config.resource_version() {
-                "" => revision.to_string(),
-                asked => asked.to_owned(),
+            let asked = config.meta().and_then(|meta| meta.get("resourceVersion"));
+            let version = match asked.and_then(Value::as_str) {
+                Some(asked) => asked.to_owned(),
+                None => revision.to_string(),
             };
             object.set_meta("resourceVersion", version.into());
             if !config.uid().is_empty() {

@@ -2,14 +2,16 @@
 //! defaults filled in (spec: api-server §5.2).
 use super::Write;
 use crate::catalog::Resource;
-use crate::kind::registered::{is_registered, is_registered_internally, scheme};
+use crate::kind::registered::{is_of_meta, is_registered, is_registered_internally, scheme};
 use crate::request::{Body, FieldValidation, Format};
+use crate::subresource::Subresource;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_object::field::quote;
 use setpoint_object::{ApiError, GroupVersion, GroupVersionKind, encode};
+use setpoint_schema::builtin;
+use setpoint_schema::decode::{self, Decoded, TypeMeta};
 use setpoint_schema::node::TypeSchema;
-use setpoint_schema::{builtin, decode};
 use std::fmt::Write as _;
 
 /// Maximum bytes that an error shows of a body.
@@ -23,8 +25,10 @@ impl Write<'_> {
         let (mut value, mut problems) = self.parse(gvk, body, schema)?;
         self.check_kind(gvk, &mut value, body)?;
         let n_known = problems.len();
+        let named = self.named(&value);
+        let refuse = |why: &str| cannot_be_handled(&named, &named.kind, why);
         self.conform(&mut value, &mut problems)
-            .map_err(|e| cannot_be_handled(gvk, &gvk.kind, &as_written(gvk, schema, body, e)))?;
+            .map_err(|error| refuse(&as_written(gvk, schema, body, error)))?;
         if body.format == Format::Cbor {
             // Known before. Those of custom resources are not reported, as there.
             problems.truncate(n_known);
@@ -32,15 +36,10 @@ impl Write<'_> {
             order_problems(&self.resource.schema, body, &mut problems);
         }
         if let Some(error) = (self.resource.kind.unreadable)(&value) {
-            return Err(cannot_be_handled(gvk, &gvk.kind, &error));
+            return Err(refuse(&error));
         }
-        self.report(&problems, |error| match self.is_of_other_kind(&value) {
-            true => {
-                let named = gvk.group_version().kind(type_of(&value).1);
-                cannot_be_handled(&named, &named.kind, error)
-            }
-            false => cannot_be_handled(gvk, &gvk.kind, error),
-        })?;
+        self.report(&problems, refuse)?;
+        self.check_custom_version(&value)?;
         // As there, the audit log has the defaults of built-in kinds only. What is noted first
         // stays.
         if !self.resource.has_go_type() {
@@ -112,53 +111,111 @@ impl Write<'_> {
             Format::Yaml => unknown(&e.to_string()),
             _ => unrecognized(&e.to_string()),
         })?;
-        if decoded.value.is_null() {
+        let Decoded { mut value, problems } = decoded;
+        if value.is_null() {
             // `null`, and YAML without a document.
-            return Ok((Value::Object(Map::new()), decoded.problems));
+            return Ok((Value::Object(Map::new()), problems));
         }
-        if let Some(fault) = decode::type_fault(&decoded.value, &body.bytes) {
-            return Err(unrecognized(&fault));
+        let text: &[u8] = if body.format == Format::Json { &body.bytes } else { &[] };
+        let TypeMeta { api_version, kind } =
+            decode::type_meta(&value, text, &problems).map_err(|fault| unrecognized(&fault))?;
+        if api_version.matches('/').count() > 1 {
+            return Err(unknown(&format!("unexpected GroupVersion string: {api_version}")));
         }
-        let version = type_of(&decoded.value).0;
-        if version.matches('/').count() > 1 {
-            return Err(unknown(&format!("unexpected GroupVersion string: {version}")));
+        if let Some(schema) = schema.filter(|_| !text.is_empty()) {
+            let is_other = (&*api_version, &*kind) != type_of(&value);
+            let named = is_other.then(|| [api_version.into_owned(), kind.into_owned()]);
+            if !problems.is_empty() {
+                value = decode::merge_repeated(schema, text).unwrap_or(value);
+            }
+            if let Some([api_version, kind]) = named {
+                value["apiVersion"] = api_version.into();
+                value["kind"] = kind.into();
+            }
         }
-        Ok((decoded.value, decoded.problems))
+        Ok((value, problems))
     }
     /// Checks `apiVersion` and `kind` against the endpoint, or fills them in where that is allowed.
+    /// The version of a custom resource is compared after it is decoded.
     fn check_kind(
         &self,
         gvk: &GroupVersionKind,
         value: &mut Value,
         body: &Body,
     ) -> Result<(), ApiError> {
-        if !self.resource.has_go_type() {
-            let (version, kind) = type_of(value);
-            let expected = gvk.group_version();
-            let text = || String::from_utf8_lossy(&body.bytes).into_owned();
-            if kind.is_empty() {
-                return Err(ApiError::bad_request(format!(
-                    "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{}' ({})",
-                    gvk.kind,
-                    text(),
-                    excerpt(&body.bytes),
-                )));
-            }
-            // Validation refuses another kind of the right group version.
-            return if version == expected.to_string() {
-                Ok(())
-            } else {
-                Err(wrong_version(version.strip_prefix('/').unwrap_or(version), &expected))
-            };
+        if self.resource.has_go_type() {
+            check_go_kind(gvk, &[], value, body)?;
+            name_kind(gvk, value);
+            return Ok(());
         }
-        check_go_kind(gvk, &[], value, body)?;
-        name_kind(gvk, value);
-        Ok(())
+        let kind = type_of(value).1;
+        if !kind.is_empty() {
+            if let Some(fault) = null_version(value) {
+                return Err(cannot_be_handled(&GroupVersion::new("", "").kind(kind), kind, fault));
+            }
+            // Validation refuses another kind of the right group version, but not of a status.
+            self.name_status(value);
+            return Ok(());
+        }
+        let is_strict = self.options.field_validation != FieldValidation::Ignore;
+        if is_strict || body.format == Format::Cbor {
+            let text = String::from_utf8_lossy(&body.bytes);
+            return Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{text}' ({})",
+                gvk.kind,
+                excerpt(&body.bytes),
+            )));
+        }
+        let text = match body.format {
+            Format::Json => body.bytes.clone(),
+            _ => encode::to_bytes(value),
+        };
+        let found = find_go_kind(gvk, value);
+        let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(&text));
+        Err(cannot_be_handled(&found, &gvk.kind, &why))
+    }
+    /// Gives a custom resource that is sent to its status its own kind, if it names another one.
+    pub(super) fn name_status(&self, value: &mut Value) {
+        if self.target.subresource == Some(Subresource::Status) && self.is_of_other_kind(value) {
+            value["kind"] = Value::from(&*self.resource.gvk.kind);
+        }
+    }
+    /// The refusal of a custom resource of another version.
+    fn check_custom_version(&self, value: &Value) -> Result<(), ApiError> {
+        match self.is_of_other_version(value) {
+            false => Ok(()),
+            true => {
+                let version = type_of(value).0;
+                let version = version.strip_prefix('/').unwrap_or(version);
+                Err(wrong_version(version, &self.resource.group_version()))
+            }
+        }
+    }
+    /// Whether a custom resource names another version.
+    pub(super) fn is_of_other_version(&self, value: &Value) -> bool {
+        let gvk = &self.resource.gvk;
+        let is_own = |api_version: &str| match api_version.rsplit_once('/') {
+            Some((group, version)) => *group == *gvk.group && *version == *gvk.version,
+            None => gvk.group.is_empty() && *api_version == *gvk.version,
+        };
+        !self.resource.has_go_type() && !is_own(type_of(value).0)
     }
     /// Whether a custom resource names another kind, which validation refuses. Only its metadata
     /// are decoded.
     pub(super) fn is_of_other_kind(&self, value: &Value) -> bool {
         !self.resource.has_go_type() && type_of(value).1 != &*self.resource.gvk.kind
+    }
+    /// The kind that errors of a decoded body name: of a custom resource, as it is written.
+    fn named(&self, value: &Value) -> GroupVersionKind {
+        let gvk = &self.resource.gvk;
+        match self.is_of_other_kind(value) || self.is_of_other_version(value) {
+            true => {
+                let (version, kind) = type_of(value);
+                let (group, version) = version.split_once('/').unwrap_or(("", version));
+                GroupVersion::new(group, version).kind(kind)
+            }
+            false => gvk.clone(),
+        }
     }
     /// Converts a tree to the schema: checks types, makes scalars canonical, drops unknown fields
     /// and reports them.
@@ -167,7 +224,7 @@ impl Write<'_> {
         value: &mut Value,
         problems: &mut Vec<String>,
     ) -> Result<(), String> {
-        if self.is_of_other_kind(value) {
+        if self.is_of_other_kind(value) || self.is_of_other_version(value) {
             let conformed = decode::conform_metadata(value, problems);
             return conformed.map_err(|error| error.to_string());
         }
@@ -235,6 +292,11 @@ pub(super) fn type_of(value: &Value) -> (&str, &str) {
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
     (text("apiVersion"), text("kind"))
 }
+/// Why a version that is null is none.
+fn null_version(value: &Value) -> Option<&'static str> {
+    const NULL: &str = ".apiVersion accessor error: <nil> is of the type <nil>, expected string";
+    value.get("apiVersion").is_some_and(Value::is_null).then_some(NULL)
+}
 /// Checks the kind of a body of a built-in kind. As in the reference, it is decoded before its
 /// version is compared.
 fn check_go_kind(
@@ -279,19 +341,14 @@ fn go_kind_fault(
         return Some(format!("Object 'apiVersion' is missing in '{text}'"));
     }
     if !is_registered(found, &gvk.group) {
-        let (kind, version) = (quote(&found.kind), quote(&found.group_version().to_string()));
-        return Some(format!(
-            "no kind {kind} is registered for version {version} in scheme \"{}\"",
-            scheme(&gvk.group)
-        ));
+        return Some(unregistered(found, &gvk.group));
     }
     (found.kind != gvk.kind).then(|| unconvertible(found, gvk))
 }
 /// Checks that the result of a patch can name its type.
 fn check_patched_type(object: &Value) -> Result<(), String> {
-    if let Some(fault) = decode::type_fault(object, &[]) {
-        return Err(format!("couldn't get version/kind; json parse error: {fault}"));
-    }
+    decode::type_meta(object, &[], &[])
+        .map_err(|fault| format!("couldn't get version/kind; json parse error: {fault}"))?;
     let version = type_of(object).0;
     if version.matches('/').count() > 1 {
         return Err(format!("unexpected GroupVersion string: {version}"));
@@ -310,7 +367,10 @@ pub(super) fn check_custom_type(object: &Value) -> Result<(), String> {
         let text = String::from_utf8_lossy(&text);
         return Err(format!("Object 'Kind' is missing in '{text}'"));
     }
-    Ok(())
+    match null_version(object) {
+        Some(fault) => Err(fault.to_owned()),
+        None => Ok(()),
+    }
 }
 /// Checks the kind of the result of a patch that is decoded: what is left out is no change.
 ///
@@ -326,16 +386,25 @@ pub(super) fn check_patched_kind(gvk: &GroupVersionKind, object: &Value) -> Resu
     };
     fault.map_or(Ok(()), Err)
 }
+/// The version of the types that the reference's server works with.
+const INTERNAL: &str = "__internal";
+
+/// Why a kind that the decoder of an endpoint's group does not know is none.
+fn unregistered(found: &GroupVersionKind, group: &str) -> String {
+    let of = match &*found.version {
+        INTERNAL => format!("the internal version of group {}", quote(&found.group)),
+        _ => format!("version {}", quote(&found.group_version().to_string())),
+    };
+    let scheme = scheme(group);
+    format!("no kind {} is registered for {of} in scheme \"{scheme}\"", quote(&found.kind))
+}
 /// Why the result of a patch without a version, which becomes an internal object, is none of the
 /// endpoint's kind.
 fn internal_kind_fault(gvk: &GroupVersionKind, mut found: GroupVersionKind) -> Option<String> {
     if !is_registered_internally(&found) {
-        return Some(format!(
-            "no kind {} is registered for the internal version of group {} in scheme \"{}\"",
-            quote(&found.kind),
-            quote(&gvk.group),
-            scheme(&gvk.group)
-        ));
+        found.version = INTERNAL.into();
+        found.group = gvk.group.clone();
+        return Some(unregistered(&found, &gvk.group));
     }
     let has_own_kind = found.kind == gvk.kind;
     found.version = package(&gvk.group).into();
@@ -354,9 +423,10 @@ fn package(group: &str) -> &str {
     }
 }
 fn unconvertible(found: &GroupVersionKind, expected: &GroupVersionKind) -> String {
+    // Types of requests and answers are the same in all versions.
+    let version = if is_of_meta(&found.kind) { "v1" } else { &*found.version };
     format!(
-        "converting ({}.{}) to ({}.{}): unknown conversion",
-        found.version,
+        "converting ({version}.{}) to ({}.{}): unknown conversion",
         found.kind,
         package(&expected.group),
         expected.kind
@@ -369,8 +439,9 @@ pub(super) fn cannot_be_handled(
     error: &(impl std::fmt::Display + ?Sized),
 ) -> ApiError {
     ApiError::bad_request(format!(
-        "{} in version \"{}\" cannot be handled as a {kind}: {error}",
-        gvk.kind, gvk.version
+        "{} in version {} cannot be handled as a {kind}: {error}",
+        gvk.kind,
+        quote(&gvk.version)
     ))
 }
 /// The first bytes of a body as an error shows them: as text if it starts like an object, otherwise

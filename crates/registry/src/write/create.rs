@@ -249,8 +249,10 @@ impl Write<'_> {
             }
             metadata::validate(self.resource, object, errors);
             self.validate_schema(object, None, errors);
-            metadata::warn_of_finalizers(self.attributes, object, None);
             (self.resource.kind.validate)(object, None, errors);
+            if errors.is_empty() {
+                metadata::warn_of_finalizers(self.attributes, object, None);
+            }
             return;
         }
         let kind::Kind { names, validate_before, validate, metadata_last, checks_prefix, .. } =

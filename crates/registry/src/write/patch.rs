@@ -62,10 +62,16 @@ impl Write<'_> {
         let mut problems = Vec::new();
         self.patch_object(kind, body, &self.resource.schema, &mut object, &mut problems)?;
         if self.resource.has_go_type() {
-            self.settle_kind(&self.resource.gvk, kind, &mut object)?;
+            self.settle_kind(&self.resource.gvk, kind, &mut object, &problems)?;
         } else {
             decode::settle_numbers(&mut object);
             check_custom_type(&object).map_err(|error| undecodable(&object, &error))?;
+            let has_version = !matches!(type_of(&object).0, "" | "/");
+            if self.target.subresource == Some(Subresource::Status) && has_version {
+                // Validation refuses another type, but not of a status.
+                object["apiVersion"] = stored["apiVersion"].clone();
+                self.name_status(&mut object);
+            }
         }
         let refuse = |object: &Value, error: &str| undecodable_by(kind, body, object, error);
         let n_in_patch = problems.len();
@@ -137,13 +143,14 @@ impl Write<'_> {
         errors.push(field::Error::invalid(path, &version.into(), format!("must be {expected}")));
         self.invalid(object, &errors.into_iter().collect::<Vec<_>>())
     }
-    /// The result of a patch of a built-in kind keeps its kind: a strategic merge patch, which is
+    /// `problems`: of the patch. The result of a patch of a built-in kind keeps its kind: a strategic merge patch, which is
     /// merged into the decoded object, cannot change it; the result of others is decoded.
     pub(super) fn settle_kind(
         &self,
         gvk: &GroupVersionKind,
         kind: PatchType,
         object: &mut Value,
+        problems: &[String],
     ) -> Result<(), ApiError> {
         let is_text = |object: &Value, name: &str| object.get(name).is_none_or(Value::is_string);
         if kind == PatchType::StrategicMerge {
@@ -157,8 +164,8 @@ impl Write<'_> {
             // The reference then decodes a form without any of the members.
             let members = object.as_object().into_iter().flat_map(Map::keys);
             let unknown = members.filter(|name| !matches!(name.as_str(), "apiVersion" | "kind"));
-            let problems: Vec<_> =
-                unknown.map(|name| format!("unknown field \"{name}\"")).collect();
+            let unknown = unknown.map(|name| format!("unknown field \"{name}\""));
+            let problems: Vec<_> = problems.iter().cloned().chain(unknown).collect();
             self.report(&problems, |error| undecodable(object, error))?;
             return metadata::check_body_name(self.target, &Value::Null);
         }

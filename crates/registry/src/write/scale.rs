@@ -21,6 +21,13 @@ use std::collections::BTreeSet;
 /// are still these after it, the patch has not set them. The smallest that a Scale can have.
 const UNSET: i64 = i32::MIN as i64;
 
+/// The refusal of a Scale of a custom resource that cannot be decoded.
+const NO_SCALE: &str = "no kind is registered for the type v1.Scale in scheme \"k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781\"";
+
+/// The answer to an apply to the Scale of a custom resource whose replicas nobody owns: the
+/// reference converts the resource in place of the Scale to find them.
+const NO_MANAGER: &str = "failed to create manager for existing fields: failed to convert live object (/; autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an invalid group/version: autoscaling/v1";
+
 fn scale_schema() -> Result<TypeSchema, ApiError> {
     builtin::type_schema("autoscaling", "v1", "Scale")
         .ok_or_else(|| ApiError::internal("the facts have no Scale"))
@@ -33,7 +40,12 @@ impl Write<'_> {
     /// PUT of a Scale.
     pub(super) async fn replace_scale(&self, body: &Body) -> Result<Written, ApiError> {
         paths(self.resource)?;
-        let scale = self.decode_as(&scale_kind(), &[], body)?;
+        let scale = self.decode_as(&scale_kind(), &[], body);
+        let scale = scale.map_err(|error| match self.resource.has_go_type() {
+            true => error,
+            // The reference says this of one of a custom resource, whatever is wrong with it.
+            false => ApiError::bad_request(NO_SCALE),
+        })?;
         metadata::check_namespace(self.target, &scale)?;
         metadata::check_body_name(self.target, &scale)?;
         let write = *self;
@@ -55,10 +67,16 @@ impl Write<'_> {
         let write = *self;
         let schema = scale_schema()?;
         if kind == PatchType::Apply {
-            let config = self.applied(body, &scale_kind())?;
+            // As there, the body is read once the object is found.
+            if !self.exists().await? {
+                return Err(self.not_found());
+            }
+            let applied = self.applied(body, &scale_kind())?;
             let written = self
                 .change(Tracking::Within, &mut |Present { object: stored, .. }| {
-                    write.scale_applied(stored, &config)
+                    let scaled = write.scale_applied(stored, &applied.config)?;
+                    write.report_applied(&applied)?;
+                    Ok(scaled)
                 })
                 .await?;
             return self.scale_answer(written);
@@ -69,7 +87,7 @@ impl Write<'_> {
                 scale.set_meta("resourceVersion", revision.to_string().into());
                 let mut problems = Vec::new();
                 write.patch_object(kind, body, &schema, &mut scale, &mut problems)?;
-                write.settle_kind(&scale_kind(), kind, &mut scale)?;
+                write.settle_kind(&scale_kind(), kind, &mut scale, &problems)?;
                 let conformed = decode::conform(&schema, "Scale", &mut scale, &mut problems);
                 let refuse = |error: &str| undecodable_by(kind, body, &scale, error);
                 conformed.map_err(|error| refuse(&error.to_string()))?;
@@ -103,6 +121,11 @@ impl Write<'_> {
     fn scale_applied(&self, stored: &Value, config: &Value) -> Result<Changed, ApiError> {
         let force = self.options.force.unwrap_or(false);
         self.with_scale(stored, config.resource_version(), |typing, manager, present| {
+            if !self.resource.has_go_type()
+                && metadata::member_of(present, "managedFields").is_none()
+            {
+                return Err(ApiError::unclassified(NO_MANAGER));
+            }
             let scale = apply::apply(typing, Some(present), config, manager, force)?.object;
             // A configuration may omit the names in the URL: the present Scale has them.
             metadata::check_namespace(self.target, &scale)?;

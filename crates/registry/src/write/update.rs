@@ -271,10 +271,6 @@ impl Write<'_> {
             }
         }
         self.validate_schema(new, Some(old), errors);
-        let is_whole = matches!(self.target.subresource, None | Some(Subresource::Scale));
-        if !is_typed && is_whole {
-            metadata::warn_of_finalizers(self.attributes, new, Some(old));
-        }
         match self.target.subresource.as_ref() {
             None | Some(Subresource::Scale) => {
                 (self.resource.kind.validate)(new, Some(old), errors)
@@ -295,6 +291,10 @@ impl Write<'_> {
         }
         if !has_changed && self.target.subresource.is_none() {
             (self.resource.kind.validate_change)(new, Some(old), errors);
+        }
+        let is_whole = matches!(self.target.subresource, None | Some(Subresource::Scale));
+        if !is_typed && is_whole && errors.is_empty() {
+            metadata::warn_of_finalizers(self.attributes, new, Some(old));
         }
     }
     /// How this write checks the metadata.

@@ -3,6 +3,7 @@
 mod admission;
 mod agents;
 mod apply;
+mod bodies;
 mod bootstrap;
 mod closing;
 mod conversion;

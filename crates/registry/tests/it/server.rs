@@ -158,8 +158,18 @@ impl Server {
         patch: Value,
         options: &WriteOptions,
     ) -> Result<Value, ApiError> {
+        self.patch_bytes(path, kind, body(&patch).bytes, options).await
+    }
+    pub(crate) async fn patch_bytes(
+        &self,
+        path: &str,
+        kind: PatchType,
+        bytes: Bytes,
+        options: &WriteOptions,
+    ) -> Result<Value, ApiError> {
         let request = self.request(Verb::Patch, path);
-        let result = self.registry.patch(&request, kind, body(&patch), options).await;
+        let body = Body { bytes, format: Format::Json };
+        let result = self.registry.patch(&request, kind, body, options).await;
         self.note(&request);
         result.map(written)
     }

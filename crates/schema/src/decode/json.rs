@@ -9,21 +9,36 @@ use serde::de::{
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 use setpoint_object::field::quote;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
+
+/// The text of a body as serde_json reads it, if Go does.
+pub(super) fn readable(body: &[u8]) -> Cow<'_, str> {
+    let mut text = String::from_utf8_lossy(body);
+    if let Some(whole) = syntax::without_lone_surrogates(&text) {
+        text = whole.into();
+    }
+    if syntax::number_beyond_float(&text).is_some() {
+        text = syntax::within_float(&text).into();
+    }
+    text
+}
 
 pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
     parse_within(body, Budget::default()).map(|(decoded, _)| decoded)
 }
 
-/// Parses, and leaves integral floats.
-pub(super) fn parse_typed(body: &[u8]) -> Result<Decoded, DecodeError> {
-    read(body, Budget::default(), true).map(|(decoded, _)| decoded)
+/// Parses, and leaves integral floats. `takes_any`: also numbers beyond `float64`, as the largest
+/// one.
+pub(super) fn parse_typed(body: &[u8], takes_any: bool) -> Result<Decoded, DecodeError> {
+    let notes = Notes { floats: true, takes_any, ..Notes::default() };
+    read_with(body, notes).map(|(decoded, _)| decoded)
 }
 
 /// Parses a text that is a part of a larger body: what that has taken before counts.
 pub(super) fn parse_within(body: &[u8], budget: Budget) -> Result<(Decoded, Budget), DecodeError> {
-    read(body, budget, false)
+    read_with(body, Notes { budget, ..Notes::default() })
 }
 
 /// Parses a list whose elements are structs with these members, and leaves integral floats. Notes
@@ -36,13 +51,9 @@ pub(super) fn parse_elements(
     read_with(body, notes).map(|(decoded, _)| decoded)
 }
 
-fn read(body: &[u8], budget: Budget, floats: bool) -> Result<(Decoded, Budget), DecodeError> {
-    read_with(body, Notes { budget, floats, ..Notes::default() })
-}
-
 fn read_with(body: &[u8], initial: Notes) -> Result<(Decoded, Budget), DecodeError> {
     let text = match std::str::from_utf8(body) {
-        Ok(text) => std::borrow::Cow::Borrowed(text),
+        Ok(text) => Cow::Borrowed(text),
         // Go replaces what is no UTF-8 by U+FFFD.
         Err(_) => String::from_utf8_lossy(body),
     };
@@ -61,10 +72,14 @@ fn read_with(body: &[u8], initial: Notes) -> Result<(Decoded, Budget), DecodeErr
             if let Some(whole) = syntax::without_lone_surrogates(&text) {
                 return read_with(whole.as_bytes(), initial);
             }
-            Err(DecodeError(match syntax::number_beyond_float(&text) {
-                Some(number) => super::wrong_type(&format!("number {number}"), "", "float64"),
-                None => error.to_string(),
-            }))
+            let Some(number) = syntax::number_beyond_float(&text) else {
+                return Err(DecodeError(error.to_string()));
+            };
+            // Of a type, Go reads the numbers that it has a place for.
+            if initial.takes_any {
+                return read_with(syntax::within_float(&text).as_bytes(), initial);
+            }
+            Err(DecodeError(super::wrong_type(&format!("number {number}"), "", "float64")))
         }
     }
 }
@@ -88,6 +103,8 @@ struct Notes {
     budget: Budget,
     /// Whether integral floats stay floats.
     floats: bool,
+    /// Whether numbers beyond `float64` are taken.
+    takes_any: bool,
     /// The members that elements of the outermost list may have.
     element_members: Option<&'static [&'static str]>,
 }
@@ -140,13 +157,10 @@ impl<'de> Visitor<'de> for Tree<'_> {
         Ok(Value::from(value))
     }
     fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(i64::try_from(value).map_or_else(|_| Value::from(value as f64), Value::from))
+        Ok(integer(value))
     }
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        // `-0` is an integer, and serde_json reads it as a float.
-        let float = self.notes.floats && value != 0.0;
-        Ok(if float { Some(Value::from(value)) } else { number::float(value) }
-            .unwrap_or(Value::Null))
+        Ok(float(value, self.notes.floats))
     }
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
         self.notes.budget.value(value.len()).map_err(E::custom)?;
@@ -182,11 +196,32 @@ impl<'de> Visitor<'de> for Tree<'_> {
                         let at = at.key(earlier.key());
                         notes.note_before(n_problems, "duplicate", &at);
                     }
-                    earlier.insert(value);
+                    // Go tells of what cannot be a text even if a text follows.
+                    let is_told = notes.element_members.is_some()
+                        && at.is_top_element()
+                        && earlier.key() != "value"
+                        && !matches!(earlier.get(), Value::String(_) | Value::Null);
+                    if !is_told {
+                        earlier.insert(value);
+                    }
                 }
             }
         }
         Ok(Value::Object(members))
+    }
+}
+
+/// A number that serde_json reads as `u64`.
+pub(super) fn integer(value: u64) -> Value {
+    i64::try_from(value).map_or_else(|_| Value::from(value as f64), Value::from)
+}
+
+/// A number that serde_json reads as `f64`. `stays`: an integral one stays a float.
+pub(super) fn float(value: f64, stays: bool) -> Value {
+    // `-0` is an integer, and serde_json reads it as a float.
+    match stays && value != 0.0 {
+        true => Value::from(value),
+        false => number::float(value).unwrap_or_default(),
     }
 }
 
@@ -216,11 +251,11 @@ fn after<'p>(path: &'p str, step: &str) -> Option<&'p str> {
 
 /// Which of some paths like `spec.containers[0].ports[1].hostPort` a body comes to first.
 pub(super) fn first_of<'p>(body: &[u8], paths: impl Iterator<Item = &'p str>) -> Option<usize> {
-    let text = std::str::from_utf8(body).ok()?;
+    let text = readable(body);
     let found = Cell::new(None);
     let search = FirstOf { paths: paths.enumerate().collect(), found: &found };
     // What is found ends the reading, which therefore fails.
-    _ = search.deserialize(&mut serde_json::Deserializer::from_str(text));
+    _ = search.deserialize(&mut serde_json::Deserializer::from_str(&text));
     found.get()
 }
 

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::time::Moment;
+use std::fmt::Write as _;
 
 /// Why a value does not stand for what it should.
 pub(super) enum Fault {
@@ -129,7 +130,23 @@ fn time_error(text: &str, layout: &str) -> String {
             missing = ".000000";
         }
     }
-    format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {missing:?}")
+    let (text, rest) = (quoted(text), quoted(rest));
+    format!("parsing time {text} as {layout:?}: cannot parse {rest} as {missing:?}")
+}
+
+/// A text as Go's errors about times quote it: with bytes in place of characters beyond ASCII.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => quoted.extend(['\\', char::from(byte)]),
+            0x20..0x80 => quoted.push(char::from(byte)),
+            _ => _ = write!(quoted, "\\x{byte:02x}"),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 fn bytes(value: &mut Value) -> Result<(), Fault> {

@@ -17,7 +17,7 @@ use std::fmt;
 ///
 /// The body was decoded before. Invalid JSON ends the list.
 pub fn field_problems(schema: &TypeSchema, body: &[u8]) -> Vec<String> {
-    let text = String::from_utf8_lossy(body);
+    let text = super::json::readable(body);
     let mut found = Found::default();
     let mut deserializer = serde_json::Deserializer::from_str(&text);
     // A fault was reported when the body was decoded.

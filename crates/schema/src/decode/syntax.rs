@@ -1,5 +1,7 @@
 //! The message of Go's JSON scanner for the first error of a text.
 
+use std::ops::Range;
+
 /// The sentence of Go's decoder about the first fault, `None` when it finds none.
 pub(super) fn go_error(text: &[u8], depth_max: usize) -> Option<String> {
     let mut scanner = Scanner { text, at: 0, depth_max };
@@ -9,6 +11,7 @@ pub(super) fn go_error(text: &[u8], depth_max: usize) -> Option<String> {
         Fault::At(at, context) => {
             format!("invalid character {} {context}", quote(text[at]))
         }
+        Fault::Blank(context) => format!("invalid character {} {context}", quote(b' ')),
     })
 }
 
@@ -45,27 +48,49 @@ pub(super) fn has_lone_surrogates(text: &str) -> bool {
 
 /// The first number of a JSON text that is beyond `float64`.
 pub(super) fn number_beyond_float(text: &str) -> Option<&str> {
+    numbers_beyond_float(text).next().map(|place| &text[place])
+}
+
+/// A JSON text whose numbers beyond `float64` are its largest one.
+pub(super) fn within_float(text: &str) -> String {
+    let mut within = String::with_capacity(text.len());
+    let mut taken = 0;
+    for place in numbers_beyond_float(text) {
+        let sign = if text[place.clone()].starts_with('-') { "-" } else { "" };
+        within.push_str(&text[taken..place.start]);
+        within.push_str(sign);
+        within.push_str("1.7976931348623157e308");
+        taken = place.end;
+    }
+    within + &text[taken..]
+}
+
+/// Where the numbers of a JSON text are that are beyond `float64`.
+fn numbers_beyond_float(text: &str) -> impl Iterator<Item = Range<usize>> {
     let (mut at, mut in_text) = (0, false);
     let bytes = text.as_bytes();
-    while let Some(byte) = bytes.get(at) {
-        match byte {
-            b'"' => in_text = !in_text,
-            b'\\' => at += 1,
-            b'-' | b'0'..=b'9' if !in_text => {
-                let rest = &text[at..];
-                let is_of_number = |c: char| c.is_ascii_digit() || "+-.eE".contains(c);
-                let end = rest.find(|c| !is_of_number(c)).unwrap_or(rest.len());
-                let number = &rest[..end];
-                if number.parse::<f64>().is_ok_and(f64::is_infinite) {
-                    return Some(number);
+    std::iter::from_fn(move || {
+        while let Some(byte) = bytes.get(at) {
+            match byte {
+                b'"' => in_text = !in_text,
+                b'\\' => at += 1,
+                b'-' | b'0'..=b'9' if !in_text => {
+                    let rest = &text[at..];
+                    let is_of_number = |c: char| c.is_ascii_digit() || "+-.eE".contains(c);
+                    let end = at + rest.find(|c| !is_of_number(c)).unwrap_or(rest.len());
+                    let place = at..end;
+                    at = end;
+                    if text[place.clone()].parse::<f64>().is_ok_and(f64::is_infinite) {
+                        return Some(place);
+                    }
+                    continue;
                 }
-                at += end - 1;
+                _ => {}
             }
-            _ => {}
+            at += 1;
         }
-        at += 1;
-    }
-    None
+        None
+    })
 }
 
 enum Fault {
@@ -73,6 +98,8 @@ enum Fault {
     Depth,
     /** The byte at an offset does not fit the context. */
     At(usize, String),
+    /** A blank at the end does not. */
+    Blank(String),
 }
 type Scan = Result<(), Fault>;
 
@@ -113,6 +140,13 @@ impl Scanner<'_> {
     }
     fn fault(&self, context: &str) -> Fault {
         if self.at < self.text.len() { Fault::At(self.at, context.to_owned()) } else { Fault::End }
+    }
+    /// The same inside of a word, which Go ends with a blank.
+    fn fault_in_word(&self, context: &str) -> Fault {
+        match self.fault(context) {
+            Fault::End => Fault::Blank(context.to_owned()),
+            fault => fault,
+        }
     }
     fn document(&mut self) -> Scan {
         self.value(0)?;
@@ -210,12 +244,14 @@ impl Scanner<'_> {
                             self.at += 1;
                             for _ in 0..4 {
                                 if !self.peek().is_some_and(|b| b.is_ascii_hexdigit()) {
-                                    return Err(self.fault("in \\u hexadecimal character escape"));
+                                    return Err(
+                                        self.fault_in_word("in \\u hexadecimal character escape")
+                                    );
                                 }
                                 self.at += 1;
                             }
                         }
-                        _ => return Err(self.fault("in string escape code")),
+                        _ => return Err(self.fault_in_word("in string escape code")),
                     }
                 }
                 Some(0..0x20) => return Err(self.fault("in string literal")),
@@ -226,9 +262,8 @@ impl Scanner<'_> {
     fn literal(&mut self, word: &str) -> Scan {
         for expected in word.bytes() {
             if self.peek() != Some(expected) {
-                return Err(
-                    self.fault(&format!("in literal {word} (expecting {})", quote(expected)))
-                );
+                let context = format!("in literal {word} (expecting {})", quote(expected));
+                return Err(self.fault_in_word(&context));
             }
             self.at += 1;
         }
@@ -236,7 +271,7 @@ impl Scanner<'_> {
     }
     fn digits(&mut self, context: &str) -> Scan {
         if !self.peek().is_some_and(|b| b.is_ascii_digit()) {
-            return Err(self.fault(context));
+            return Err(self.fault_in_word(context));
         }
         while self.peek().is_some_and(|b| b.is_ascii_digit()) {
             self.at += 1;

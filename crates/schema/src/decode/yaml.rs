@@ -15,6 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use granit_parser::{Event, Options, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Value};
+use setpoint_object::field::quote;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -22,7 +23,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
     // Most bodies sent as YAML are JSON (kubectl's server-side apply): a JSON parser is faster and
     // exact. A text that it refuses may still be YAML.
     let text = text(body)?;
-    if text.trim_start().starts_with('{')
+    if text.trim_start_matches([' ', '\n', '\r']).starts_with('{')
         && let Ok(decoded) = json::parse(body)
         && decoded.problems.is_empty()
         && !(text.contains("\\u") && has_lone_surrogates(text))
@@ -32,19 +33,35 @@ pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
     if !text.chars().all(is_allowed) {
         return Err(DecodeError("yaml: control characters are not allowed".to_owned()));
     }
+    if let Some(fault) = fault::leading_tab(text) {
+        return Err(DecodeError(format!("yaml: {fault}")));
+    }
     let mut options = Options::default();
     options.set_emit_comments(false);
     options.flow_nesting_limit = YAML_DEPTH_MAX;
     options.block_nesting_limit = YAML_DEPTH_MAX;
     let mut builder = Builder::default();
     for event in Parser::new_from_str_with_options(text, options) {
-        let (event, span) = event
-            .map_err(|error| DecodeError(format!("yaml: {}", fault::message(text, &error))))?;
+        let (event, span) = match event {
+            Ok(event) => event,
+            Err(error) => {
+                // Go does not look at a bracket that follows a document.
+                if let Some(document) = fault::flow_before(text, &error) {
+                    return parse(document.as_bytes());
+                }
+                return Err(DecodeError(format!("yaml: {}", fault::message(text, &error))));
+            }
+        };
         if builder.take(event, span.start.line())? {
             break;
         }
     }
-    Ok(Decoded { value: builder.root.unwrap_or(Value::Null), problems: builder.problems })
+    match builder.late {
+        Some(fault) => Err(DecodeError(fault)),
+        None => {
+            Ok(Decoded { value: builder.root.unwrap_or(Value::Null), problems: builder.problems })
+        }
+    }
 }
 
 /// The text of a body. What is no UTF-8 is refused in the words of Go's reader, not replaced as in
@@ -96,6 +113,8 @@ struct Builder {
     budget: Budget,
     root: Option<Value>,
     problems: Vec<String>,
+    /// What cannot be said in JSON, which Go finds once all of the text is read.
+    late: Option<String>,
 }
 /// How much an alias expands to.
 #[derive(Debug, Clone, Copy, Default)]
@@ -112,10 +131,18 @@ enum Open {
     Seq(Vec<Value>),
     Map {
         members: Map<String, Value>,
-        /** The key whose value comes next, and whether it is a plain `<<`. */
-        key: Option<(String, bool)>,
+        /** The key whose value comes next. */
+        key: Option<Key>,
         merges: Vec<Value>,
     },
+}
+
+enum Key {
+    Name(String),
+    /** A plain `<<`. */
+    Merge,
+    /** None that JSON can have. */
+    Null,
 }
 
 impl Builder {
@@ -129,9 +156,13 @@ impl Builder {
                     self.stack.last_mut()
                 {
                     let text = match is_merge {
-                        true => text,
+                        true => Some(text),
                         false => key_text(text, style, tag.as_deref())
                             .map_err(|error| fault(line, error))?,
+                    };
+                    let Some(text) = text else {
+                        *key = Some(Key::Null);
+                        return Ok(false);
                     };
                     if !is_merge && members.contains_key(&*text) {
                         super::note(&mut self.problems, || {
@@ -143,8 +174,14 @@ impl Builder {
                         let size = size(&key);
                         self.anchors.insert(anchor, (key, size));
                     }
-                    *key = Some((text.into_owned(), is_merge));
+                    *key = Some(if is_merge { Key::Merge } else { Key::Name(text.into_owned()) });
                     return Ok(false);
+                }
+                if style == ScalarStyle::Plain
+                    && tag.is_none()
+                    && let Some(number) = unwritable(&text)
+                {
+                    self.late.get_or_insert_with(|| format!("json: unsupported value: {number}"));
                 }
                 let value = scalar(text, style, tag.as_deref()).map_err(|e| fault(line, e))?;
                 if anchor != 0 {
@@ -195,7 +232,7 @@ impl Builder {
                             format!("line {line}: key {text:?} already set in map")
                         });
                     }
-                    *key = Some((text.clone(), false));
+                    *key = Some(Key::Name(text.clone()));
                     return Ok(false);
                 }
                 self.add(value, line)?;
@@ -230,10 +267,16 @@ impl Builder {
             None => self.root = Some(value),
             Some(Open::Seq(items)) => items.push(value),
             Some(Open::Map { members, key, merges }) => match key.take() {
-                Some((_, true)) => merges.push(value),
-                Some((key, false)) => {
+                Some(Key::Merge) => merges.push(value),
+                Some(Key::Name(key)) => {
                     self.budget.member(members.len(), key.len())?;
                     members.insert(key, value);
+                }
+                Some(Key::Null) => {
+                    let value = if value.is_null() { "<nil>".into() } else { go_syntax(&value) };
+                    self.late = Some(format!(
+                        "unsupported map key of type: %!s(<nil>), key: <nil>, value: {value}"
+                    ));
                 }
                 None => return Err(fault(line, "a map key must be a scalar")),
             },
@@ -320,19 +363,54 @@ fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<V
     }
 }
 
-/// The text of a map's key: a key is a scalar like any other.
+/// The text of a map's key: a key is a scalar like any other. `None`: it is null.
 fn key_text<'a>(
     text: Cow<'a, str>,
     style: ScalarStyle,
     tag: Option<&Tag>,
-) -> Result<Cow<'a, str>, String> {
+) -> Result<Option<Cow<'a, str>>, String> {
     if tag.is_none() && style != ScalarStyle::Plain {
-        return Ok(text);
+        return Ok(Some(text));
     }
-    match scalar(text, style, tag)? {
-        Value::String(text) => Ok(text.into()),
-        Value::Null => Err("unsupported map key of type: %!s(<nil>), key: <nil>".to_owned()),
-        value => Ok(value.to_string().into()),
+    if tag.is_none() && unwritable(&text).is_some() {
+        let name = text.trim_start_matches('+').to_ascii_lowercase();
+        return Ok(Some(name.into()));
+    }
+    Ok(match scalar(text, style, tag)? {
+        Value::String(text) => Some(text.into()),
+        Value::Null => None,
+        value => Some(value.to_string().into()),
+    })
+}
+
+/// A plain scalar that is a number which JSON cannot write, as Go shows it.
+fn unwritable(text: &str) -> Option<&'static str> {
+    match text {
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Some("+Inf"),
+        "-.inf" | "-.Inf" | "-.INF" => Some("-Inf"),
+        ".nan" | ".NaN" | ".NAN" => Some("NaN"),
+        _ => None,
+    }
+}
+
+/// A value in Go's syntax.
+fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => quote(text),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_syntax).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(members) => {
+            let members = members.iter();
+            let members: Vec<String> = members
+                .map(|(name, value)| format!("{}:{}", quote(name), go_syntax(value)))
+                .collect();
+            format!("map[interface {{}}]interface {{}}{{{}}}", members.join(", "))
+        }
     }
 }
 
@@ -346,11 +424,8 @@ fn plain(text: &str) -> Result<Option<Value>, String> {
         "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
             Some(Value::Bool(false))
         }
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => {
-            return Err("json: unsupported value: +Inf".to_owned());
-        }
-        "-.inf" | "-.Inf" | "-.INF" => return Err("json: unsupported value: -Inf".to_owned()),
-        ".nan" | ".NaN" | ".NAN" => return Err("json: unsupported value: NaN".to_owned()),
+        // The builder refuses it.
+        _ if unwritable(text).is_some() => Some(Value::from(0)),
         _ => numeric(text),
     })
 }

@@ -3,7 +3,7 @@
 use super::notation::json_type;
 use super::rejected;
 use crate::decode::{
-    Format, JSON_DEPTH_MAX, first_of_wrong, note, parse, parse_elements, parse_typed, wrong_type,
+    Format, JSON_DEPTH_MAX, first_of_wrong, note, parse, parse_elements, parse_floats, wrong_type,
 };
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason, field};
@@ -88,8 +88,7 @@ pub fn json_patch(
 /// Those of [`json_patch`]. A document that is no list of operations is named without the words
 /// `error decoding patch`.
 pub fn json_patch_unchecked(target: &mut Value, patch: &[u8]) -> Result<(), ApiError> {
-    let decoded =
-        parse_typed(patch, Format::Json).map_err(|error| ApiError::bad_request(error.0))?;
+    let decoded = parse_floats(patch).map_err(|error| ApiError::bad_request(error.0))?;
     carry_out_all(listed(decoded.value).map_err(ApiError::bad_request)?, target)
 }
 

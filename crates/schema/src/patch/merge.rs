@@ -1,6 +1,6 @@
 //! Merge patch (RFC 7386).
 
-use crate::decode::{Format, parse_typed};
+use crate::decode::parse_floats;
 use serde_json::{Map, Value};
 use setpoint_object::ApiError;
 
@@ -14,7 +14,7 @@ pub fn merge_patch(
     patch: &[u8],
     problems: &mut Vec<String>,
 ) -> Result<(), ApiError> {
-    let decoded = parse_typed(patch, Format::Json)
+    let decoded = parse_floats(patch)
         .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
     let patch = match decoded.value {
         Value::Object(patch) => patch,
@@ -36,7 +36,7 @@ pub fn merge_patch(
 /// # Errors
 /// 400 for a body that is neither a JSON object nor a list.
 pub fn merge_patch_unchecked(target: &mut Value, patch: &[u8]) -> Result<(), ApiError> {
-    match parse_typed(patch, Format::Json).map(|decoded| decoded.value) {
+    match parse_floats(patch).map(|decoded| decoded.value) {
         Ok(Value::Object(patch)) => merge_into(target, patch),
         Ok(mut list @ Value::Array(_)) => {
             drop_nulls(&mut list);

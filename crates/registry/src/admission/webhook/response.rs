@@ -12,7 +12,7 @@ use serde_json::Value;
 use setpoint_object::status::Status;
 use setpoint_object::{ApiError, Reason, bounded};
 use setpoint_schema::INLINE_BYTES_MAX;
-use setpoint_schema::decode::{Format, base64_fault, parse, type_fault, wrong_type};
+use setpoint_schema::decode::{Decoded, Format, base64_fault, parse, type_meta, wrong_type};
 use setpoint_schema::patch;
 use setpoint_schema::patch::json_type;
 use setpoint_spans::{Span, SpanKind};
@@ -211,13 +211,11 @@ fn read(bytes: &[u8]) -> Result<Answer, String> {
         0..=YAML_BYTES_MAX => parse(bytes, Format::Yaml),
         _ => Err(error),
     });
-    let mut answer = decoded.map_err(|error| untyped(&error.0))?.value;
+    let Decoded { value: mut answer, problems } = decoded.map_err(|error| untyped(&error.0))?;
     if answer.is_null() {
         return Ok(Answer::default());
     }
-    if let Some(fault) = type_fault(&answer, bytes) {
-        return Err(untyped(&fault));
-    }
+    type_meta(&answer, bytes, &problems).map_err(|fault| untyped(&fault))?;
     drop_nulls(&mut answer);
     if let Some(code) = answer.pointer_mut("/response/status/code")
         && let Some(number) = code.as_i64().and_then(|code| i32::try_from(code).ok())

@@ -4,7 +4,7 @@ mod former;
 
 use crate::features::Feature;
 use crate::kind::{
-    Context, FormerVersion, Kind, Members, Report, StatusMeta, StatusRule, set_condition,
+    Context, Fill as _, FormerVersion, Kind, Members, Report, StatusMeta, StatusRule, set_condition,
 };
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -30,7 +30,6 @@ pub(in crate::kind) static KIND: Kind = Kind {
     )],
     default,
     prepare,
-    prepare_status,
     validate,
     validate_status,
     // Rules in CEL are compiled.
@@ -48,19 +47,27 @@ pub(in crate::kind) static KIND: Kind = Kind {
 /// Finalizer: keeps a deleted definition until its objects are deleted.
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
+/// The storage version is among `status.storedVersions`, of which there are never none.
 fn default(definition: &mut Members, _version: &str) {
     crd::default_definition(definition);
+    let storage = definition.get("spec").and_then(storage_version).map(str::to_owned);
+    if let Some(storage) = storage
+        && let Some(status) = definition.object_or_new("status")
+        && status.get("storedVersions").and_then(Value::as_array).is_none_or(Vec::is_empty)
+    {
+        status.insert("storedVersions".to_owned(), json!([storage]));
+    }
 }
 
-fn storage_version(definition: &Value) -> Option<&str> {
-    let versions = definition["spec"]["versions"].as_array()?;
+fn storage_version(spec: &Value) -> Option<&str> {
+    let versions = spec["versions"].as_array()?;
     versions.iter().find(|v| v["storage"] == true)?["name"].as_str()
 }
 
 /// Adds the storage version to `status.storedVersions`.
 fn prepare(_: &Context<'_>, definition: &mut Value, old: Option<&Value>) {
     drop_empty_webhook(definition);
-    let storage = storage_version(definition).map(str::to_owned);
+    let storage = storage_version(&definition["spec"]).map(str::to_owned);
     match old {
         None => {
             let stored: Vec<String> = storage.into_iter().collect();
@@ -70,7 +77,7 @@ fn prepare(_: &Context<'_>, definition: &mut Value, old: Option<&Value>) {
                 "storedVersions": stored,
             });
         }
-        Some(_) => note_stored(definition, storage, false),
+        Some(_) => note_stored(definition, storage),
     }
 }
 
@@ -86,7 +93,7 @@ fn drop_empty_webhook(definition: &mut Value) {
     }
 }
 
-fn note_stored(definition: &mut Value, storage: Option<String>, only_when_empty: bool) {
+fn note_stored(definition: &mut Value, storage: Option<String>) {
     let Some(storage) = storage else { return };
     if !definition["status"].is_object() {
         definition["status"] = json!({});
@@ -96,16 +103,10 @@ fn note_stored(definition: &mut Value, storage: Option<String>, only_when_empty:
         *stored = json!([]);
     }
     if let Some(stored) = stored.as_array_mut()
-        && (stored.is_empty() || !only_when_empty && !stored.iter().any(|v| *v == *storage))
+        && !stored.iter().any(|version| *version == *storage)
     {
         stored.push(storage.into());
     }
-}
-
-/// `/status` accepts any list of stored versions except an empty one.
-fn prepare_status(_: &Context<'_>, definition: &mut Value, _old: &Value) {
-    let storage = storage_version(definition).map(str::to_owned);
-    note_stored(definition, storage, true);
 }
 
 /// Validates a new or changed definition.

@@ -54,7 +54,7 @@ fn validate(class: &Value, old: Option<&Value>, errors: &mut Report) {
         parameters.get("kind").named(name::path_segment);
         parameters.get("name").named(name::path_segment);
         let (scope, namespace) = (parameters.get("scope"), parameters.get("namespace"));
-        scope.one_of(&["Cluster", "Namespace"]);
+        scope.one_of_given(&["Cluster", "Namespace"]);
         match scope.text() {
             "Namespace" if !namespace.is_set() => {
                 namespace.required("`parameters.scope` is set to 'Namespace'");
