@@ -154,10 +154,20 @@ impl Connection {
         Ok(answer)
     }
 
-    /// Reads a stream of lines until the server ends it. `None`: it has begun.
-    pub(crate) fn lines(&self, path: &str, mut each: impl FnMut(Option<&[u8]>)) -> Result<()> {
+    /// Reads a stream of lines in JSON until the server ends it. `None`: it has begun.
+    pub(crate) fn lines(&self, path: &str, each: impl FnMut(Option<&[u8]>)) -> Result<()> {
+        self.lines_as(path, JSON, each)
+    }
+
+    /// The same with the type of the answer.
+    pub(crate) fn lines_as(
+        &self,
+        path: &str,
+        accepted: &str,
+        mut each: impl FnMut(Option<&[u8]>),
+    ) -> Result<()> {
         let mut stream = self.open()?;
-        self.request(&mut stream, "GET", path, b"", [JSON, JSON])?;
+        self.request(&mut stream, "GET", path, b"", [JSON, accepted])?;
         let status = line(&mut stream)?;
         while line(&mut stream)?.contains(':') {}
         if !status.contains(" 200 ") {

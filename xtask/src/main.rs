@@ -97,6 +97,9 @@ enum Chore {
     /// Send reads, watches and dry runs of deletions with drawn options to kube-apiserver and to
     /// `setpoint up`, and write `docs/reads.md`.
     Reads(validation::reads::Args),
+    /// Watch what sequences of writes do, with drawn options, at kube-apiserver and at
+    /// `setpoint up`, and write `docs/watches.md`.
+    Watches(validation::watches::Args),
     /// Send writes with odd bodies, types and options to kube-apiserver and to `setpoint up`, and
     /// write `docs/bodies.md`.
     Bodies(validation::bodies::Args),
@@ -140,6 +143,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Sequences(args) => validation::sequences::run(&args),
         Chore::Custom(args) => validation::custom::run(&args),
         Chore::Reads(args) => validation::reads::run(&args),
+        Chore::Watches(args) => validation::watches::run(&args),
         Chore::Bodies(args) => validation::bodies::run(&args),
         Chore::Documents(args) => validation::documents::run(&args),
         Chore::SharedEtcd(args) => shared_etcd::run(&args),

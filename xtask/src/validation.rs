@@ -20,7 +20,9 @@ mod page;
 mod places;
 mod random;
 pub(crate) mod reads;
+mod scrub;
 pub(crate) mod sequences;
+pub(crate) mod watches;
 mod write;
 
 use crate::http::{Answer, Connection};

@@ -177,6 +177,8 @@ pub struct Notes {
     /// Whether `decoded` has the object, not only the fact.
     keeps_decoded: AtomicBool,
     decoded: OnceLock<Decoded>,
+    /// Whether the labels of the object are a default.
+    has_default_labels: AtomicBool,
     /// For the audit log. A list, because most requests have two.
     audit_annotations: Mutex<Vec<(Cow<'static, str>, Cow<'static, str>)>>,
 }
@@ -417,6 +419,14 @@ impl<R: Row> Attributes<R> {
             true => Decoded::Object(to_bytes(object)),
             false => Decoded::Dropped,
         });
+    }
+    /// Notes that the labels of a named object, which had none, are a default.
+    pub(crate) fn note_default_labels(&self) {
+        self.notes.has_default_labels.store(true, Ordering::Relaxed);
+    }
+    /// Whether the labels of the object are a default.
+    pub(crate) fn has_default_labels(&self) -> bool {
+        self.notes.has_default_labels.load(Ordering::Relaxed)
     }
     /// The object that a create or an update sends, once it is decoded; `None`: not yet, or its
     /// body was refused, or the request sends none.

@@ -119,6 +119,8 @@ pub struct Context<'a> {
     pub families: Families,
     /// Which features are on.
     pub features: FeatureGates,
+    /// Whether the labels of the object, which has a name and had none, are a default.
+    pub has_default_labels: bool,
 }
 
 /// A JSON object.

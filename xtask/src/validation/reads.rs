@@ -10,16 +10,16 @@ mod request;
 
 use super::answer::{Class, shape};
 use super::both::{Sides, both};
-use super::chance::{UID_LEN, is_time};
 use super::objects::{self, Served};
 use super::page::{self, Page};
 use super::random::Random;
+use super::scrub::scrub;
 use super::{Report, on_threads};
 use crate::http::{Answer, Connection};
 use crate::servers::{Layout, Programs};
 use anyhow::Result;
 use request::{REVISION, Request, TOKEN};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -224,7 +224,7 @@ fn outcome(request: &Request, answer: &Answer) -> Outcome {
         false => {
             documents.iter_mut().for_each(|document| {
                 keep_ours(document);
-                clean(document);
+                scrub(document);
             });
             documents.retain(|event| !event["object"].is_object() || is_ours(&event["object"]));
             if request.what.contains("watch") {
@@ -276,78 +276,6 @@ fn keep_ours(list: &mut Value) {
     if let Some(object) = list.get_mut("object").filter(|_| is_event) {
         keep_ours(object);
     }
-}
-
-/// Removes what differs by chance.
-fn clean(value: &mut Value) {
-    match value {
-        Value::String(text) => {
-            if is_time(text) {
-                *text = "BY CHANCE".to_owned();
-            } else if is_age(text) {
-                *text = "AGE".to_owned();
-            } else {
-                *text = without_uids(text);
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(clean),
-        Value::Object(members) => {
-            for name in ["managedFields", "resourceVersion", "continue", "remainingItemCount"] {
-                if let Some(member) = members.get_mut(name).filter(|member| !member.is_null()) {
-                    *member = "BY CHANCE".into();
-                }
-            }
-            // Versions of objects are in messages.
-            if members.get("status").is_some_and(|status| status == "Failure")
-                && let Some(Value::String(message)) = members.get_mut("message")
-            {
-                *message = shape(&without_uids(message));
-            }
-            if let Some(spec) = members.get_mut("spec").and_then(Value::as_object_mut) {
-                clean_spec(spec);
-            }
-            members.values_mut().for_each(clean);
-        }
-        _ => {}
-    }
-}
-
-/// Removes who asks, and addresses and ports that were free.
-fn clean_spec(spec: &mut Map<String, Value>) {
-    for name in ["uid", "username", "groups", "clusterIP", "clusterIPs"] {
-        spec.remove(name);
-    }
-    let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
-    for port in ports.filter_map(Value::as_object_mut) {
-        port.remove("nodePort");
-    }
-}
-
-/// A text with stars in the place of uids and of addresses that were free.
-fn without_uids(text: &str) -> String {
-    let is_uid = |word: &str| {
-        let is_of = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
-        word.len() == UID_LEN && word.bytes().all(is_of) && word.matches('-').count() == 4
-    };
-    let parts =
-        text.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '.'));
-    let clean = |part: &str| {
-        let word = part.trim_end_matches(|c: char| !c.is_ascii_alphanumeric() && c != '-');
-        match is_uid(word) || word.starts_with("10.96.") {
-            true => part.replace(word, "*"),
-            false => part.to_owned(),
-        }
-    };
-    parts.map(clean).collect()
-}
-
-/// `5s`, `2m3s`.
-fn is_age(text: &str) -> bool {
-    let is_of = |c: char| c.is_ascii_digit() || matches!(c, 's' | 'm' | 'h' | 'd');
-    text.starts_with(|c: char| c.is_ascii_digit())
-        && text.ends_with(['s', 'm', 'h', 'd'])
-        && text.chars().all(is_of)
-        && text.len() < 9
 }
 
 fn differs(ours: &Outcome, original: &Outcome) -> Option<Class> {
@@ -420,7 +348,7 @@ mod tests {
             });
             let mut list = list;
             keep_ours(&mut list);
-            clean(&mut list);
+            scrub(&mut list);
             list
         };
         let uids = ["11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"];

@@ -1,6 +1,6 @@
 //! Decodes a request body into a complete tree of the endpoint's kind, with types checked and
 //! defaults filled in (spec: api-server §5.2).
-use super::Write;
+use super::{Write, metadata};
 use crate::catalog::Resource;
 use crate::kind::registered::{is_of_meta, is_registered, is_registered_internally, scheme};
 use crate::request::{Body, FieldValidation, Format};
@@ -8,6 +8,7 @@ use crate::subresource::Subresource;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_object::field::quote;
+use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersion, GroupVersionKind, encode};
 use setpoint_schema::builtin;
 use setpoint_schema::decode::{self, Decoded, TypeMeta};
@@ -237,9 +238,18 @@ impl Write<'_> {
     /// 413: the defaults of a custom resource's items exceed the size limit.
     pub(super) fn default(&self, value: &mut Value) -> Result<(), ApiError> {
         self.resource.schema.fill_defaults(value)?;
+        let has_labels = |value: &Value| {
+            metadata::member_of(value, "labels")
+                .and_then(Value::as_object)
+                .is_some_and(|l| !l.is_empty())
+        };
+        let had_labels = has_labels(value);
         if let Some(members) = value.as_object_mut() {
             (self.resource.kind.default)(members, &self.resource.gvk.version);
             (self.resource.kind.default_of)(members, self.inner.features);
+        }
+        if !had_labels && !value.name().is_empty() && has_labels(value) {
+            self.attributes.note_default_labels();
         }
         Ok(())
     }

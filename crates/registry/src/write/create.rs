@@ -404,6 +404,7 @@ impl Write<'_> {
             extra: &identity.extra,
             families,
             features: self.inner.features,
+            has_default_labels: self.attributes.has_default_labels(),
         }
     }
 }

@@ -143,8 +143,9 @@ impl Write<'_> {
         errors.push(field::Error::invalid(path, &version.into(), format!("must be {expected}")));
         self.invalid(object, &errors.into_iter().collect::<Vec<_>>())
     }
-    /// `problems`: of the patch. The result of a patch of a built-in kind keeps its kind: a strategic merge patch, which is
+    /// The result of a patch of a built-in kind keeps its kind: a strategic merge patch, which is
     /// merged into the decoded object, cannot change it; the result of others is decoded.
+    /// `problems`: of the patch.
     pub(super) fn settle_kind(
         &self,
         gvk: &GroupVersionKind,

@@ -496,3 +496,30 @@ async fn a_job_whose_name_is_generated_has_the_labels_that_its_template_was_sent
     assert_eq!(named["metadata"]["labels"], named["spec"]["template"]["metadata"]["labels"]);
     server.stop().await;
 }
+
+/// They are those of the template, and both get the uid.
+#[tokio::test(start_paused = true)]
+async fn labels_that_a_job_takes_from_its_template_are_owned_and_get_its_uid() {
+    let server = Server::start().await;
+    let job = |metadata: Value| {
+        let pod = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
+        let template = json!({"metadata": {"labels": {"app": "x"}}, "spec": pod});
+        json!({"metadata": metadata, "spec": {"template": template}})
+    };
+    let made = server.create(JOBS, job(json!({"name": "j"}))).await.unwrap();
+    let labels = made["metadata"]["labels"].as_object().unwrap();
+    assert_eq!(labels["app"], "x");
+    assert_eq!(labels["batch.kubernetes.io/controller-uid"], made["metadata"]["uid"]);
+    let owned = &made["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:labels"];
+    assert_eq!(*owned, json!({".": {}, "f:app": {}}));
+    // Its own labels stay as they are, even if they are those of the template.
+    let own = json!({"name": "k", "labels": {"app": "x"}});
+    let made = server.create(JOBS, job(own)).await.unwrap();
+    assert_eq!(made["metadata"]["labels"], json!({"app": "x"}));
+    let mut sent = server.get(&format!("{JOBS}/k")).await.unwrap();
+    sent["metadata"].as_object_mut().unwrap().remove("labels");
+    sent["spec"]["template"]["metadata"]["labels"] = json!({"app": "y"});
+    let written = server.update(&format!("{JOBS}/k/status"), sent).await.unwrap();
+    assert_eq!(written["metadata"]["labels"], json!({"app": "y"}));
+    server.stop().await;
+}

@@ -106,9 +106,14 @@ impl<'de> Visitor<'de> for Read<'_> {
                 Some(values) => Some(schema.at(values)),
                 None => schema.property(&name),
             });
-            let old = members.remove(&name).filter(|_| !is_map);
+            let old = members.remove(&name);
+            // A value of a map is made anew.
+            let (wrong, old) = match is_map {
+                true => (old.filter(|old| schema.is_some_and(|schema| !fits(schema, old))), None),
+                false => (None, old),
+            };
             let value = map.next_value_seed(Read { schema, old })?;
-            members.insert(name, value);
+            members.insert(name, wrong.unwrap_or(value));
         }
         Ok(Value::Object(members))
     }
@@ -168,6 +173,10 @@ mod tests {
                 r#"{"spec":{"containers":{},"hostIPC":1,"nodeName":2}}"#,
             ),
             (r#"{"x":{"a":1},"x":{"b":2}}"#, r#"{"x":{"b":2}}"#),
+            (
+                r#"{"metadata":{"labels":{"a":[],"a":"b","c":"d","c":"e"}}}"#,
+                r#"{"metadata":{"labels":{"a":[],"c":"e"}}}"#,
+            ),
         ] {
             assert_eq!(merged(body), expect, "{body}");
         }

@@ -8,7 +8,7 @@ use crate::features::Feature;
 use crate::kind::at::{At, check};
 use crate::kind::{
     Context, Fill, Kind, Members, MetadataChecks, Report, Selectable, StatusMeta, pod_default,
-    text, workload,
+    workload,
 };
 use crate::table::{age, cell};
 use serde_json::Value;
@@ -56,21 +56,12 @@ fn unknown_label(_: &GroupVersionKind, label: &str) -> String {
     format!("field label {} not supported for Job", field::quote(label))
 }
 
-/// Job. Its selector and labels contain the uid, so `prepare` makes them: also those of the Job
-/// itself if it takes them from a template that gets its labels there. A Job whose name is
-/// generated has the labels of its template as the client sent them.
+/// Job. Labels default to those of the template, which `prepare` adds the uid to.
 fn default(object: &mut Members, _version: &str) {
-    let is_named =
-        object.get("metadata").is_some_and(|metadata| !text(metadata, "name").is_empty());
-    let is_complete = object.get("spec").is_some_and(|spec| {
-        spec["manualSelector"] == true
-            || spec["template"]["metadata"]["labels"].get(CONTROLLER_UID).is_some()
-    });
     let labels = object
         .get("spec")
         .and_then(|spec| spec.pointer("/template/metadata/labels"))
         .filter(|labels| labels.as_object().is_some_and(|labels| !labels.is_empty()))
-        .filter(|_| is_complete || !is_named)
         .cloned();
     let Some(spec) = object.object("spec") else { return };
     if !spec.contains_key("parallelism") {
@@ -94,8 +85,9 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
-/// Generates a unique selector for a Job without one.
-fn prepare(_: &Context<'_>, job: &mut Value, old: Option<&Value>) {
+/// Generates a unique selector for a Job without one. As there, labels that are a default are those
+/// of the template, so that they get the uid with it, unless the name of the Job is generated.
+fn prepare(context: &Context<'_>, job: &mut Value, old: Option<&Value>) {
     if old.is_some() {
         return;
     }
@@ -125,7 +117,9 @@ fn prepare(_: &Context<'_>, job: &mut Value, old: Option<&Value>) {
     // A name that is no value of a label is refused in the template. The API reports it here, too,
     // only if the template has labels of its own.
     let fits = has_labels || name::label_value(&name).is_empty();
-    let is_bare = fits && job["metadata"]["labels"].as_object().is_none_or(|l| l.is_empty());
+    let is_bare = context.has_default_labels
+        || job["metadata"]["labels"].as_object().is_none_or(|labels| labels.is_empty());
+    let is_bare = fits && is_bare;
     if let Some(labels) = labels.filter(|l| is_bare && l.is_object()) {
         job.set_meta("labels", labels);
     }

@@ -41,13 +41,16 @@ fn fresh((group, version, kind): Name, mut object: Value) -> Value {
         "" => version.into(),
         group => format!("{group}/{version}").into(),
     };
+    let is_bare = |object: &Value| object["metadata"]["labels"].is_null();
+    let was_bare = is_bare(&object);
     let mut object = stored(group, version, kind, object);
+    let has_default_labels = was_bare && !is_bare(&object);
     let row = rows::of(group, kind).unwrap();
     if let Some(rule) = row.status {
         object["status"] = serde_json::from_str(rule.initial).unwrap();
     }
     object["metadata"]["uid"] = "u".into();
-    (row.prepare)(&context(), &mut object, None);
+    (row.prepare)(&Context { has_default_labels, ..context() }, &mut object, None);
     object
 }
 fn context() -> Context<'static> {
@@ -62,6 +65,7 @@ fn context() -> Context<'static> {
         extra: &NONE,
         families,
         features: FeatureGates::default(),
+        has_default_labels: false,
     }
 }
 fn texts(errors: &field::Errors) -> Vec<String> {
