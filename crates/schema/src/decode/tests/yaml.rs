@@ -100,10 +100,8 @@ fn yaml_scalars_are_those_of_go() {
         let decoded = parse(format!("[{text}]").as_bytes(), Format::Yaml).unwrap();
         assert_eq!(decoded.value.to_string(), format!("[{expected}]"), "{text}");
     }
-    for (text, why) in [("!!null x", "cannot decode !!str `x` as a !!null")] {
-        let error = parse(format!("[{text}]").as_bytes(), Format::Yaml).unwrap_err();
-        assert_eq!(error.0, format!("yaml: line 1: {why}"), "{text}");
-    }
+    let error = parse(b"[!!null x]", Format::Yaml).unwrap_err();
+    assert_eq!(error.0, "yaml: line 1: cannot decode !!str `x` as a !!null");
     check(
         Format::Yaml,
         "yes: 1\n0x1F: 2\n\"no\": 3\n010: 4\n",
