@@ -1,4 +1,7 @@
 //! Calls of webhooks. The registry knows no HTTP: an implementation of these traits sends them.
+mod answer;
+
+pub(crate) use answer::read;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -59,9 +62,4 @@ pub enum WebhookError {
     /// The call failed: `Post "https://…": context deadline exceeded`.
     #[error("{0}")]
     Call(String),
-}
-
-/// The error for an answer that is no review: not JSON, or another type.
-pub(crate) fn undecodable(error: &serde_json::Error) -> String {
-    format!("couldn't get version/kind; json parse error: {error}")
 }

@@ -10,8 +10,11 @@
 //! takes less than a millisecond and happens at the first question.
 
 mod build;
+mod reviews;
 #[cfg(test)]
 mod tests;
+
+pub use reviews::Review;
 
 use crate::node::{Document, NodeId, TypeSchema, View};
 use std::sync::{Arc, OnceLock};

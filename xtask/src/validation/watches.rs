@@ -3,8 +3,8 @@
 //!
 //! A sequence creates, changes and deletes a few objects of one kind. Watches with drawn options
 //! begin before it or in the middle: of a selection that objects enter and leave, of another
-//! version, from the start or from now, as tables or metadata. The seed and the number of a sequence
-//! say all of it.
+//! version, from the start or from now, as tables or metadata. The seed and the number of a
+//! sequence say all of it.
 
 mod draw;
 

@@ -2,16 +2,21 @@
 use super::{CALL_TIMEOUT, Conversion, ConversionError, ConversionProvider, ConversionRequest};
 use crate::threads::Threads;
 use crate::uid::uid;
-use crate::webhook::{WebhookCaller, WebhookClient, WebhookClients, undecodable};
+use crate::webhook::{self, WebhookCaller, WebhookClient, WebhookClients};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use setpoint_object::GroupKind;
+use setpoint_schema::{builtin, encode};
 use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Group of the review.
@@ -97,47 +102,86 @@ fn encode(version: &str, uid: &str, request: &ConversionRequest) -> Bytes {
     review.into()
 }
 
+/// An answer as most webhooks write it: what has other members is read by its type.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Answer<'a> {
     #[serde(borrow, default)]
     api_version: Cow<'a, str>,
     #[serde(borrow, default)]
     kind: Cow<'a, str>,
+    #[serde(rename = "request", default)]
+    _request: Option<Object<Echo>>,
     #[serde(borrow)]
-    response: Option<Response<'a>>,
+    response: Option<Object<Response<'a>>>,
 }
+/// What the webhook was sent.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+struct Echo {}
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Response<'a> {
     #[serde(default)]
     uid: Option<String>,
     #[serde(borrow, default)]
     converted_objects: Option<Vec<&'a RawValue>>,
     #[serde(default)]
-    result: Option<Outcome>,
+    result: Option<Object<Outcome>>,
 }
 #[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Outcome {
+    #[serde(rename = "metadata", default)]
+    _metadata: Option<Object<Nothing>>,
     #[serde(default)]
     status: Option<String>,
     #[serde(default)]
     message: Option<String>,
 }
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+/// A struct that is no list of its members.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+            type Value = Object<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(Members(PhantomData))
+    }
+}
 
 /// The converted objects of an answer. Objects are slices of its bytes.
 fn decode(version: &str, uid: &str, bytes: &Bytes) -> Result<Vec<Bytes>, ConversionError> {
-    let refused = ConversionError::Refused;
-    let answer: Answer<'_> =
-        serde_json::from_slice(bytes).map_err(|error| refused(undecodable(&error)))?;
     let expected = format!("{GROUP}/{version}");
-    if answer.kind != "ConversionReview" || answer.api_version != expected {
-        return Err(refused(format!(
-            "expected webhook response of {expected}, Kind=ConversionReview, got {}, Kind={}",
-            answer.api_version, answer.kind
-        )));
+    // Most answers are right, and their objects are left as they are.
+    let is_right =
+        |answer: &Answer<'_>| answer.kind == "ConversionReview" && answer.api_version == expected;
+    match serde_json::from_slice(bytes).ok().filter(is_right) {
+        Some(answer) => objects(version, uid, answer, bytes),
+        None => decode_other(version, uid, bytes),
     }
-    let Some(response) = answer.response else {
+}
+
+/// The objects of an answer of the right type, which was read from these bytes.
+fn objects(
+    version: &str,
+    uid: &str,
+    answer: Answer<'_>,
+    bytes: &Bytes,
+) -> Result<Vec<Bytes>, ConversionError> {
+    let refused = ConversionError::Refused;
+    let Some(Object(response)) = answer.response else {
         return Err(refused("no response provided".to_owned()));
     };
     let got = response.uid.unwrap_or_default();
@@ -145,7 +189,8 @@ fn decode(version: &str, uid: &str, bytes: &Bytes) -> Result<Vec<Bytes>, Convers
     if version == "v1" && got != uid {
         return Err(refused(format!("expected response.uid={uid:?}, got {got:?}")));
     }
-    let Outcome { status, message } = response.result.unwrap_or_default();
+    let result = response.result.map(|Object(outcome)| outcome);
+    let Outcome { status, message, .. } = result.unwrap_or_default();
     let status = status.unwrap_or_default();
     if status != "Success" {
         let message = message.filter(|message| !message.is_empty());
@@ -154,6 +199,33 @@ fn decode(version: &str, uid: &str, bytes: &Bytes) -> Result<Vec<Bytes>, Convers
     }
     let objects = response.converted_objects.unwrap_or_default();
     Ok(objects.into_iter().map(|object| bytes.slice_ref(object.get().as_bytes())).collect())
+}
+
+/// The same of an answer that is not as it should be, or not in JSON.
+fn decode_other(version: &str, uid: &str, bytes: &Bytes) -> Result<Vec<Bytes>, ConversionError> {
+    let refused = ConversionError::Refused;
+    let mut answer = webhook::read(bytes, builtin::Review::Conversion, version).map_err(refused)?;
+    let text = |name: &str| answer[name].as_str().unwrap_or_default();
+    let (found, kind) = (text("apiVersion"), text("kind"));
+    let expected = format!("{GROUP}/{version}");
+    if kind != "ConversionReview" || found != expected {
+        let found = if found.contains('/') { found.to_owned() } else { format!("/{found}") };
+        return Err(refused(format!(
+            "expected webhook response of {expected}, Kind=ConversionReview, got {found}, Kind={kind}"
+        )));
+    }
+    // Nothing else of it is looked at.
+    if let Some(members) = answer.as_object_mut() {
+        members.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind" | "response"));
+    }
+    if let Some(result) = answer.pointer_mut("/response/result").and_then(Value::as_object_mut) {
+        result.retain(|name, _| matches!(name.as_str(), "status" | "message"));
+    }
+    let bytes = encode::to_bytes(&answer);
+    match serde_json::from_slice(&bytes) {
+        Ok(answer) => objects(version, uid, answer, &bytes),
+        Err(error) => Err(refused(error.to_string())),
+    }
 }
 
 #[cfg(test)]
@@ -194,7 +266,26 @@ mod tests {
         let full = json!({"uid": "u-1", "convertedObjects": objects, "result": success});
         assert_eq!(answer(full.clone()), Ok(1));
         assert_eq!(answer(json!({"uid": "u-1", "result": success})), Ok(0));
+        let mut more = full.clone();
+        more["x"] = 1.into();
+        more["result"]["metadata"] = json!({});
+        assert_eq!(answer(more.clone()), Ok(1));
+        more["result"]["details"] = json!({"name": "n"});
+        assert_eq!(answer(more), Ok(1));
+        let wrong = "json: cannot unmarshal";
         for (response, error) in [
+            (
+                json!([]),
+                &*format!(
+                    "{wrong} array into Go struct field ConversionReview.response of type v1.ConversionResponse"
+                ),
+            ),
+            (
+                json!({"uid": "u-1", "result": {"status": "Success", "code": "x"}}),
+                &*format!(
+                    "{wrong} string into Go struct field Status.response.result.code of type int32"
+                ),
+            ),
             (Value::Null, "no response provided"),
             (json!({"uid": "x", "result": success}), "expected response.uid=\"u-1\", got \"x\""),
             (
@@ -207,7 +298,22 @@ mod tests {
             assert_eq!(answer(response), Err(error.to_owned()));
         }
         let other = json!({"kind": "Pod", "apiVersion": "v1", "response": full});
-        assert!(decode("v1", "u-1", &other.to_string().into()).is_err());
-        assert!(decode("v1", "u-1", &Bytes::from_static(b"<html>")).is_err());
+        let refused = |answer: String| decode("v1", "u-1", &answer.into()).unwrap_err().to_string();
+        assert_eq!(
+            refused(other.to_string()),
+            "no kind \"Pod\" is registered for version \"v1\" in scheme \
+             \"k8s.io/apiserver/pkg/util/webhook/client.go:71\""
+        );
+        assert!(refused("<html>".to_owned()).starts_with("couldn't get version/kind"));
+        let bare = json!({"response": full});
+        assert!(
+            refused(bare.to_string()).ends_with("got /, Kind="),
+            "{}",
+            refused(bare.to_string())
+        );
+        let yaml = format!(
+            "kind: ConversionReview\napiVersion: apiextensions.k8s.io/v1\nresponse: {full}\n"
+        );
+        assert_eq!(decode("v1", "u-1", &yaml.into()).unwrap(), [r#"{"a":1}"#]);
     }
 }

@@ -57,11 +57,11 @@ fn of(schema: View<'_>) -> String {
         Shape::Integer => "int64".to_owned(),
         Shape::Number => "float64".to_owned(),
         Shape::IntOrString => "intstr.IntOrString".to_owned(),
-        Shape::Any => "interface {}".to_owned(),
+        Shape::Any if schema.type_name.is_none() => "interface {}".to_owned(),
         Shape::Array => {
             format!("[]{}", schema.items().map_or_else(|| "interface {}".to_owned(), of))
         }
-        Shape::Object => match (&schema.type_name, schema.additional) {
+        Shape::Object | Shape::Any => match (&schema.type_name, schema.additional) {
             (Some(name), _) => {
                 let mut parts = name.rsplit('.');
                 let (short, package) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));

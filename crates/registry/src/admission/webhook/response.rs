@@ -4,7 +4,7 @@ use super::{ANNOTATION_BYTES_MAX, Failure, WARNING_CHARS_MAX};
 use crate::admission::Review;
 use crate::admission::subject::Subject;
 use crate::figures::{Call, OPERATIONS, Outcome};
-use crate::webhook::WebhookError;
+use crate::webhook::{self, WebhookError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -12,17 +12,12 @@ use serde_json::Value;
 use setpoint_object::status::Status;
 use setpoint_object::{ApiError, Reason, bounded};
 use setpoint_schema::INLINE_BYTES_MAX;
-use setpoint_schema::decode::{Decoded, Format, base64_fault, parse, type_meta, wrong_type};
+use setpoint_schema::builtin;
+use setpoint_schema::decode::base64_fault;
 use setpoint_schema::patch;
-use setpoint_schema::patch::json_type;
 use setpoint_spans::{Span, SpanKind};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
-
-/// Longer answers are JSON: reading YAML takes far longer.
-const YAML_BYTES_MAX: usize = 64 * 1024;
-/// Where the original makes the types that answers have: its texts say so.
-const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -149,8 +144,8 @@ fn judge(
     uid: &str,
     is_mutating: bool,
 ) -> Result<Judgement, Failure> {
-    let answer =
-        read(answer).map_err(|error| Failure::Call(format!("failed to call webhook: {error}")))?;
+    let answer = read(answer, version)
+        .map_err(|error| Failure::Call(format!("failed to call webhook: {error}")))?;
     let invalid =
         |text: String| Failure::Call(format!("received invalid webhook response: {text}"));
     let response = verify(answer, version, uid)?;
@@ -202,64 +197,17 @@ fn operations(hook: &str, patch: &str, patch_type: Option<String>) -> Result<Pat
     }
 }
 
-/// Reads an answer as the reference does: in JSON or YAML, whatever its content type says; null is
-/// an absent member, and a code is any number of 32 bits. A refusal that could not be read would
-/// let the request pass if the hook fails open. Errors have Go's words.
-fn read(bytes: &[u8]) -> Result<Answer, String> {
-    let untyped = |why: &str| format!("couldn't get version/kind; json parse error: {why}");
-    let decoded = parse(bytes, Format::Json).or_else(|error| match bytes.len() {
-        0..=YAML_BYTES_MAX => parse(bytes, Format::Yaml),
-        _ => Err(error),
-    });
-    let Decoded { value: mut answer, problems } = decoded.map_err(|error| untyped(&error.0))?;
-    if answer.is_null() {
-        return Ok(Answer::default());
-    }
-    type_meta(&answer, bytes, &problems).map_err(|fault| untyped(&fault))?;
-    drop_nulls(&mut answer);
+/// Reads an answer. A code is any number of 32 bits: a refusal that could not be read would let the
+/// request pass if the hook fails open.
+fn read(bytes: &[u8], version: &str) -> Result<Answer, String> {
+    let mut answer = webhook::read(bytes, builtin::Review::Admission, version)?;
     if let Some(code) = answer.pointer_mut("/response/status/code")
         && let Some(number) = code.as_i64().and_then(|code| i32::try_from(code).ok())
         && u16::try_from(number).is_err()
     {
         *code = if number < 0 { 400 } else { 500 }.into();
     }
-    let response = &answer["response"];
-    let wrong = |place: &str, value: &Value, ty: &str| Err(wrong_type(json_type(value), place, ty));
-    if !response.is_object() && !response.is_null() {
-        return wrong("AdmissionReview.response", response, "v1.AdmissionResponse");
-    }
-    for (name, is_right, ty) in MEMBERS {
-        let value = &response[name];
-        if !value.is_null() && !is_right(value) {
-            return wrong(&format!("AdmissionResponse.response.{name}"), value, ty);
-        }
-    }
     serde_json::from_value(answer).map_err(|error| format!("json: {error}"))
-}
-/// A member of a response: its name, what it must be, and the name of its type.
-type Member = (&'static str, fn(&Value) -> bool, &'static str);
-const MEMBERS: [Member; 7] = [
-    ("uid", Value::is_string, "types.UID"),
-    ("allowed", Value::is_boolean, "bool"),
-    ("status", Value::is_object, "v1.Status"),
-    ("patch", Value::is_string, "[]uint8"),
-    ("patchType", Value::is_string, "v1.PatchType"),
-    ("auditAnnotations", Value::is_object, "map[string]string"),
-    ("warnings", Value::is_array, "[]string"),
-];
-/// As deep as the JSON parser reads.
-fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(members) => {
-            members.retain(|_, member| !member.is_null());
-            members.values_mut().for_each(drop_nulls);
-        }
-        Value::Array(items) => {
-            items.retain(|item| !item.is_null());
-            items.iter_mut().for_each(drop_nulls);
-        }
-        _ => {}
-    }
 }
 
 /// What is wrong with a patch and its type.
@@ -297,22 +245,6 @@ fn span(hook: &Hook, review: &Review<'_>, uid: &str, is_mutating: bool) -> Optio
 fn verify(answer: Answer, version: &str, uid: &str) -> Result<Response, Failure> {
     let (found, kind) = (answer.api_version.unwrap_or_default(), answer.kind.unwrap_or_default());
     let expected = format!("admission.k8s.io/{version}");
-    let is_known = kind == "AdmissionReview"
-        && matches!(&*found, "" | "admission.k8s.io/v1" | "admission.k8s.io/v1beta1");
-    let fault = match found.rsplit_once('/') {
-        _ if kind.is_empty() => None,
-        _ if !is_known => {
-            let of = if found.is_empty() { &expected } else { &found };
-            Some(format!("no kind {kind:?} is registered for version {of:?} in scheme {SCHEME:?}"))
-        }
-        Some((_, short)) if found != expected => Some(format!(
-            "converting ({short}.AdmissionReview) to ({version}.AdmissionReview): unknown conversion"
-        )),
-        _ => None,
-    };
-    if let Some(fault) = fault {
-        return Err(Failure::Call(format!("failed to call webhook: {fault}")));
-    }
     let invalid =
         |text: String| Failure::Call(format!("received invalid webhook response: {text}"));
     let Some(response) = answer.response else {
@@ -421,9 +353,9 @@ mod tests {
             let response = json!({"uid": "u", "allowed": null, "warnings": [null, "w"],
                 "auditAnnotations": null, "status": status});
             let review = json!({"kind": "AdmissionReview", "response": response});
-            let response = read(review.to_string().as_bytes()).unwrap().response.unwrap();
+            let response = read(review.to_string().as_bytes(), "v1").unwrap().response.unwrap();
             assert!(!response.allowed);
-            assert_eq!(response.warnings.unwrap(), ["w"]);
+            assert_eq!(response.warnings.unwrap(), ["", "w"]);
             refusal("n.a.b", response.status).0
         };
         let denied = "admission webhook \"n.a.b\" denied the request: no";
@@ -432,7 +364,7 @@ mod tests {
                 "metadata": null, "details": {"name": null, "causes": null}}));
             assert_eq!((error.code, &*error.message), (Some(shown), denied), "{code}");
         }
-        assert!(read(br#"{"response":{"status":{"code":"403"}}}"#).is_err());
+        assert!(read(br#"{"response":{"status":{"code":"403"}}}"#, "v1").is_err());
     }
 
     #[test]
@@ -456,23 +388,15 @@ mod tests {
             "received invalid webhook response: webhook response was absent"
         );
         assert_eq!(
-            check(json!({"kind": "Pod", "apiVersion": "v1", "response": ok})),
-            "failed to call webhook: no kind \"Pod\" is registered for version \"v1\" in scheme \"k8s.io/apiserver/pkg/util/webhook/client.go:71\""
-        );
-        assert_eq!(
             check(json!({"kind": "AdmissionReview", "response": ok})),
             "received invalid webhook response: expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=AdmissionReview"
-        );
-        assert_eq!(
-            check(json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1"})),
-            "failed to call webhook: converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion"
         );
     }
 
     /// As kube-apiserver 1.36 says it.
     #[test]
     fn answers_that_cannot_be_read_have_the_words_of_go() {
-        let error = |answer: &str| read(answer.as_bytes()).err().unwrap_or_default();
+        let error = |answer: &str| read(answer.as_bytes(), "v1").err().unwrap_or_default();
         let of = |member: &str| error(&format!(r#"{{"response": {{{member}}}}}"#));
         let field = "into Go struct field AdmissionResponse.response";
         for (member, expected) in [
@@ -483,14 +407,35 @@ mod tests {
         ] {
             assert_eq!(of(member), format!("json: cannot unmarshal {expected}"));
         }
+        for (answer, expected) in [
+            (
+                r#"{"kind":"Pod","apiVersion":"v1"}"#,
+                "no kind \"Pod\" is registered for version \"v1\" in scheme \"k8s.io/apiserver/pkg/util/webhook/client.go:71\"",
+            ),
+            (
+                r#"{"apiVersion":"admission.k8s.io/v1beta1"}"#,
+                "converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion",
+            ),
+            (r#"{"apiVersion":"a/b/c"}"#, "unexpected GroupVersion string: a/b/c"),
+            (
+                r#"{"kind":"AdmissionReview"} x"#,
+                "couldn't get version/kind; json parse error: invalid character 'x' after top-level value",
+            ),
+            (
+                r#"{"response":{"patch":1,"allowed":true,"uid":2}}"#,
+                "json: cannot unmarshal number into Go struct field AdmissionResponse.response.patch of type []uint8",
+            ),
+        ] {
+            assert_eq!(error(answer), expected);
+        }
         for (answer, found) in [("hello", "string"), ("[]", "array")] {
             let start = format!(
                 "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string"
             );
             assert!(error(answer).starts_with(&start), "{}", error(answer));
         }
-        assert!(read(b"null").is_ok_and(|answer| answer.response.is_none()));
-        let yaml = read(b"kind: AdmissionReview\nresponse:\n  allowed: true\n").unwrap();
+        assert!(read(b"null", "v1").is_ok_and(|answer| answer.response.is_none()));
+        let yaml = read(b"kind: AdmissionReview\nresponse:\n  allowed: true\n", "v1").unwrap();
         assert!(yaml.response.is_some_and(|response| response.allowed));
     }
 }
