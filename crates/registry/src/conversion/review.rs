@@ -208,7 +208,8 @@ fn decode_other(version: &str, uid: &str, bytes: &Bytes) -> Result<Vec<Bytes>, C
     let text = |name: &str| answer[name].as_str().unwrap_or_default();
     let (found, kind) = (text("apiVersion"), text("kind"));
     let expected = format!("{GROUP}/{version}");
-    if kind != "ConversionReview" || found != expected {
+    // Servers of v1beta1 need not repeat the type either.
+    if version == "v1" && (kind != "ConversionReview" || found != expected) {
         let found = if found.contains('/') { found.to_owned() } else { format!("/{found}") };
         return Err(refused(format!(
             "expected webhook response of {expected}, Kind=ConversionReview, got {found}, Kind={kind}"
