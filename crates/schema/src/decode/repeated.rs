@@ -187,4 +187,23 @@ mod tests {
             "json: cannot unmarshal number into Go struct field PodSpec.spec.hostIPC of type bool"
         );
     }
+
+    /// Without members that are there twice, it is what parsing gives.
+    #[test]
+    fn a_body_without_repetitions_is_parsed_as_it_is() {
+        let schema = crate::builtin::type_schema("", "v1", "Pod").unwrap();
+        for body in [
+            "null",
+            "[]",
+            "1.0",
+            r#"{"kind":"Pod","x":[1,{"y":null}],"metadata":{"labels":{"a":null,"b":"c"}}}"#,
+            r#"{"spec":{"containers":[{"name":"a","ports":[{"containerPort":80.0}]},null,{"name":1}]}}"#,
+            r#"{"spec":{"priority":9223372036854775808,"nodeSelector":[],"hostIPC":"x"}}"#,
+            r#"{"spec":{"overhead":{"cpu":1.5,"memory":"1Gi"},"x":-0,"y":1e400,"z":"\ud800"}}"#,
+        ] {
+            let parsed = crate::decode::parse_typed(body.as_bytes(), Format::Json).unwrap();
+            assert_eq!(merge_repeated(&schema, body.as_bytes()), Some(parsed.value), "{body}");
+        }
+        assert_eq!(merge_repeated(&schema, b"{"), None);
+    }
 }
