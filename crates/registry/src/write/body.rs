@@ -26,10 +26,12 @@ impl Write<'_> {
         let (mut value, mut problems) = self.parse(gvk, body, schema)?;
         self.check_kind(gvk, &mut value, body)?;
         let n_known = problems.len();
-        let named = self.named(&value);
-        let refuse = |why: &str| cannot_be_handled(&named, &named.kind, why);
+        let refuse = |value: &Value, why: &str| {
+            let named = self.named(value);
+            cannot_be_handled(&named, &named.kind, why)
+        };
         self.conform(&mut value, &mut problems)
-            .map_err(|error| refuse(&as_written(gvk, schema, body, error)))?;
+            .map_err(|error| refuse(&value, &as_written(gvk, schema, body, error)))?;
         if body.format == Format::Cbor {
             // Known before. Those of custom resources are not reported, as there.
             problems.truncate(n_known);
@@ -37,9 +39,9 @@ impl Write<'_> {
             order_problems(&self.resource.schema, body, &mut problems);
         }
         if let Some(error) = (self.resource.kind.unreadable)(&value) {
-            return Err(refuse(&error));
+            return Err(refuse(&value, &error));
         }
-        self.report(&problems, refuse)?;
+        self.report(&problems, |why| refuse(&value, why))?;
         self.check_custom_version(&value)?;
         // As there, the audit log has the defaults of built-in kinds only. What is noted first
         // stays.

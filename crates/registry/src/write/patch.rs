@@ -80,8 +80,7 @@ impl Write<'_> {
             PatchType::StrategicMerge => MapKeys::LeftOut,
             _ => MapKeys::Shown,
         };
-        let is_of_other_version =
-            !self.resource.has_go_type() && type_of(&object).0 != type_of(stored).0;
+        let is_of_other_version = self.is_of_other_version(&object);
         let conformed = match is_of_other_version || self.is_of_other_kind(&object) {
             true => decode::conform_metadata(&mut object, &mut problems),
             false => schema.conform_changed(&gvk.kind, &mut object, stored, keys, &mut problems),

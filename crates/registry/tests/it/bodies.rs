@@ -1,4 +1,5 @@
-//! Bodies that are odd, and what is told of them first (spec: api-server §5.2).
+//! Malformed and unusual request bodies, and which fault the server reports first (spec:
+//! api-server §5.2).
 use crate::server::{Server, refused};
 use bytes::Bytes;
 use serde_json::{Value, json};

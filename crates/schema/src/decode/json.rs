@@ -19,8 +19,8 @@ pub(super) fn readable(body: &[u8]) -> Cow<'_, str> {
     if let Some(whole) = syntax::without_lone_surrogates(&text) {
         text = whole.into();
     }
-    if syntax::number_beyond_float(&text).is_some() {
-        text = syntax::within_float(&text).into();
+    if let Some(within) = syntax::within_float(&text) {
+        text = within.into();
     }
     text
 }
@@ -72,14 +72,16 @@ fn read_with(body: &[u8], initial: Notes) -> Result<(Decoded, Budget), DecodeErr
             if let Some(whole) = syntax::without_lone_surrogates(&text) {
                 return read_with(whole.as_bytes(), initial);
             }
-            let Some(number) = syntax::number_beyond_float(&text) else {
-                return Err(DecodeError(error.to_string()));
-            };
             // Of a type, Go reads the numbers that it has a place for.
-            if initial.takes_any {
-                return read_with(syntax::within_float(&text).as_bytes(), initial);
+            if initial.takes_any
+                && let Some(within) = syntax::within_float(&text)
+            {
+                return read_with(within.as_bytes(), initial);
             }
-            Err(DecodeError(super::wrong_type(&format!("number {number}"), "", "float64")))
+            Err(DecodeError(match syntax::number_beyond_float(&text) {
+                Some(number) => super::wrong_type(&format!("number {number}"), "", "float64"),
+                None => error.to_string(),
+            }))
         }
     }
 }

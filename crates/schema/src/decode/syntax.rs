@@ -51,9 +51,9 @@ pub(super) fn number_beyond_float(text: &str) -> Option<&str> {
     numbers_beyond_float(text).next().map(|place| &text[place])
 }
 
-/// A JSON text whose numbers beyond `float64` are its largest one.
-pub(super) fn within_float(text: &str) -> String {
-    let mut within = String::with_capacity(text.len());
+/// A JSON text whose numbers beyond `float64` are its largest one; none if it has no such number.
+pub(super) fn within_float(text: &str) -> Option<String> {
+    let mut within = String::new();
     let mut taken = 0;
     for place in numbers_beyond_float(text) {
         let sign = if text[place.clone()].starts_with('-') { "-" } else { "" };
@@ -62,7 +62,7 @@ pub(super) fn within_float(text: &str) -> String {
         within.push_str("1.7976931348623157e308");
         taken = place.end;
     }
-    within + &text[taken..]
+    (taken > 0).then(|| within + &text[taken..])
 }
 
 /// Where the numbers of a JSON text are that are beyond `float64`.

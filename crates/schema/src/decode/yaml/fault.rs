@@ -9,10 +9,7 @@ use granit_parser::ScanError;
 pub(super) fn message(text: &str, error: &ScanError) -> String {
     let (info, line) = (error.info(), error.marker().line().saturating_sub(1));
     let info = info.as_str();
-    let scanned = |what: &str| match line {
-        0 => what.to_owned(),
-        line => format!("line {}: {what}", line + 1),
-    };
+    let scanned = |what: &str| scanned_at(line, what);
     let parsed = |line: usize, what: &str| match line {
         0 => what.to_owned(),
         line => format!("line {line}: {what}"),
@@ -47,7 +44,7 @@ pub(super) fn message(text: &str, error: &ScanError) -> String {
         "misplaced bracket" => parsed(line, NO_NODE),
         _ if what.starts_with("unexpected EOF while parsing") => parsed(line, NO_NODE),
         _ if what.starts_with("unexpected character") || what.starts_with("tabs disallowed") => {
-            scanned("found character that cannot start any token")
+            scanned(NO_TOKEN)
         }
         _ if what.starts_with("unclosed bracket") => {
             // A line without an end is ended.
@@ -72,15 +69,19 @@ pub(super) fn message(text: &str, error: &ScanError) -> String {
     }
 }
 
+/// What Go's scanner says of a line, counted from zero.
+fn scanned_at(line: usize, what: &str) -> String {
+    match line {
+        0 => what.to_owned(),
+        line => format!("line {}: {what}", line + 1),
+    }
+}
+
 /// What Go's scanner says of a tab before the first token; `None` if there is none.
 pub(super) fn leading_tab(text: &str) -> Option<String> {
-    const NO_TOKEN: &str = "found character that cannot start any token";
     let token = text.trim_start_matches([' ', '\n', '\r']);
     let line = text[..text.len() - token.len()].matches('\n').count();
-    token.starts_with('\t').then(|| match line {
-        0 => NO_TOKEN.to_owned(),
-        line => format!("line {}: {NO_TOKEN}", line + 1),
-    })
+    token.starts_with('\t').then(|| scanned_at(line, NO_TOKEN))
 }
 
 /// The document in braces or brackets before a bracket that ends nothing.
@@ -94,10 +95,7 @@ pub(super) fn flow_before<'t>(text: &'t str, error: &ScanError) -> Option<&'t st
 
 /// A quoted scalar without its end.
 fn unexpected_end(text: &str) -> String {
-    match text.matches('\n').count() {
-        0 => "found unexpected end of stream".to_owned(),
-        line => format!("line {}: found unexpected end of stream", line + 1),
-    }
+    scanned_at(text.matches('\n').count(), "found unexpected end of stream")
 }
 
 /// Where an error is in its text, in bytes.
@@ -139,6 +137,7 @@ fn innermost_bracket(text: &str) -> Option<char> {
     open.pop()
 }
 
+const NO_TOKEN: &str = "found character that cannot start any token";
 const NO_KEY: &str = "did not find expected key";
 const NO_NODE: &str = "did not find expected node content";
 const NO_COMMA_IN_LIST: &str = "did not find expected ',' or ']'";
