@@ -12,7 +12,7 @@ use setpoint_registry::{
     PatchType, RawDeleteOptions, ShardSelector, VersionMatch, WriteOptions, check_dry_run,
     check_field_manager,
 };
-use setpoint_schema::decode::{self, Decoded, TypeMeta, cbor};
+use setpoint_schema::decode::{self, TypeMeta, cbor};
 use setpoint_schema::node::TypeSchema;
 use std::time::Duration;
 
@@ -217,27 +217,23 @@ fn delete_text(body: &[u8], format: Format, schema: &TypeSchema) -> Result<Value
     let unread = |error: &str| {
         ApiError::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
     };
-    let parsed = decode::parse_typed(body, format).map_err(|error| match format {
+    let mut decoded = decode::parse_typed(body, format).map_err(|error| match format {
         Format::Yaml | Format::Protobuf => ApiError::bad_request(error.to_string()),
         _ => unread(&error.to_string()),
     })?;
-    let Decoded { mut value, problems } = parsed;
     // `null`, and YAML without a document, are options without members.
-    if value.is_null() {
+    if decoded.value.is_null() {
         return Ok(json!({}));
     }
-    let text = if format == Format::Json { body } else { &[] };
     let TypeMeta { api_version, kind } =
-        decode::type_meta(&value, text, &problems).map_err(|fault| unread(&fault))?;
+        decoded.type_meta(body, format).map_err(|fault| unread(&fault))?;
     let named = [("apiVersion", api_version), ("kind", kind)];
     let named = named.map(|(name, text)| (name, Value::from(text.into_owned())));
-    if !problems.is_empty() && !text.is_empty() {
-        value = decode::merge_repeated(schema, text).unwrap_or(value);
-    }
+    decoded.merge_repeated(schema, body, format);
     for (name, text) in named {
-        value[name] = text;
+        decoded.value[name] = text;
     }
-    Ok(value)
+    Ok(decoded.value)
 }
 
 /// A body in CBOR, of any type.

@@ -43,7 +43,7 @@ pub use json::{json_object_fault, number_at};
 pub use lenient::conform_stored;
 pub(crate) use lenient::type_and_metadata;
 pub use number::settle_numbers;
-pub use repeated::merge_repeated;
+use repeated::merge_repeated;
 pub use scalar::{base64_fault, time_fault};
 pub use strict::field_problems;
 pub use type_meta::{TypeMeta, type_meta};
@@ -77,6 +77,28 @@ pub struct Decoded {
     /// Duplicates and (after [`conform`]) unknown fields, [`PROBLEMS_MAX`] at most. A member given
     /// twice in YAML reads `line 6: key "x" already set in map`.
     pub problems: Vec<String>,
+}
+
+impl Decoded {
+    /// The type that the document names: see [`type_meta`]. `body`: what it was parsed from.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`type_meta`].
+    pub fn type_meta(&self, body: &[u8], format: Format) -> Result<TypeMeta<'_>, String> {
+        let text = if format == Format::Json { body } else { &[] };
+        type_meta(&self.value, text, &self.problems)
+    }
+    /// Merges what a JSON body of a built-in type has twice, as Go decodes the second one into what
+    /// the first one has left. Another format, and a body without repetitions, changes nothing.
+    pub fn merge_repeated(&mut self, schema: &TypeSchema, body: &[u8], format: Format) {
+        if format == Format::Json
+            && !self.problems.is_empty()
+            && let Some(merged) = merge_repeated(schema, body)
+        {
+            self.value = merged;
+        }
+    }
 }
 
 /// Why a body is not a tree; displays Go's words (`unexpected end of JSON input`, …).
@@ -197,11 +219,9 @@ pub fn conform_error(
     if format != Format::Json {
         return None;
     }
-    let Decoded { mut value, problems } = json::parse_typed(body, true).ok()?;
-    if !problems.is_empty() {
-        value = merge_repeated(schema, body)?;
-    }
-    conform::conform_written(schema, kind, &mut value, body).err()
+    let mut decoded = json::parse_typed(body, true).ok()?;
+    decoded.merge_repeated(schema, body, format);
+    conform::conform_written(schema, kind, &mut decoded.value, body).err()
 }
 
 /// Decodes protobuf whose `apiVersion` may be `former`: it is taken for `present`, which has the

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use setpoint_object::field::quote;
 use setpoint_schema::builtin::Review;
-use setpoint_schema::decode::{self, Decoded, Format, TypeMeta};
+use setpoint_schema::decode::{self, Format, TypeMeta};
 
 /// Longer answers are JSON: reading YAML takes far longer.
 const YAML_BYTES_MAX: usize = 64 * 1024;
@@ -25,31 +25,26 @@ pub(crate) fn read(bytes: &[u8], review: Review, version: &str) -> Result<Value,
     let untyped = |why: String| format!("couldn't get version/kind; json parse error: {why}");
     let is_json = bytes.trim_ascii_start().starts_with(b"{") || bytes.len() > YAML_BYTES_MAX;
     let format = if is_json { Format::Json } else { Format::Yaml };
-    let Decoded { mut value, problems } =
-        decode::parse_typed(bytes, format).map_err(|error| match format {
-            Format::Yaml => error.0,
-            _ => untyped(error.0),
-        })?;
-    if value.is_null() {
+    let mut decoded = decode::parse_typed(bytes, format).map_err(|error| match format {
+        Format::Yaml => error.0,
+        _ => untyped(error.0),
+    })?;
+    if decoded.value.is_null() {
         return Ok(Value::Object(Map::new()));
     }
-    let text = if is_json { bytes } else { &[] };
-    let TypeMeta { api_version, kind } =
-        decode::type_meta(&value, text, &problems).map_err(untyped)?;
+    let TypeMeta { api_version, kind } = decoded.type_meta(bytes, format).map_err(untyped)?;
     if api_version.matches('/').count() > 1 {
         return Err(format!("unexpected GroupVersion string: {api_version}"));
     }
     let found = found_version(review, version, &api_version, &kind)?;
     let schema = review.schema(found);
     let to = review.kind();
-    if is_json && !problems.is_empty() {
-        value = decode::merge_repeated(&schema, text).unwrap_or(value);
-    }
-    decode::conform(&schema, to, &mut value, &mut Vec::new()).map_err(|error| {
+    decoded.merge_repeated(&schema, bytes, format);
+    decode::conform(&schema, to, &mut decoded.value, &mut Vec::new()).map_err(|error| {
         decode::conform_error(&schema, to, bytes, format).unwrap_or(error).to_string()
     })?;
     match found == version {
-        true => Ok(value),
+        true => Ok(decoded.value),
         false => Err(format!("converting ({found}.{to}) to ({version}.{to}): unknown conversion")),
     }
 }

@@ -11,7 +11,7 @@ use setpoint_object::field::quote;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersion, GroupVersionKind, encode};
 use setpoint_schema::builtin;
-use setpoint_schema::decode::{self, Decoded, TypeMeta};
+use setpoint_schema::decode::{self, TypeMeta};
 use setpoint_schema::node::TypeSchema;
 use std::fmt::Write as _;
 
@@ -110,33 +110,29 @@ impl Write<'_> {
             Some(_) => decode::parse_typed(&body.bytes, body.format),
             None => decode::parse(&body.bytes, body.format),
         };
-        let decoded = decoded.map_err(|e| match body.format {
+        let mut decoded = decoded.map_err(|e| match body.format {
             Format::Yaml => unknown(&e.to_string()),
             _ => unrecognized(&e.to_string()),
         })?;
-        let Decoded { mut value, problems } = decoded;
-        if value.is_null() {
+        if decoded.value.is_null() {
             // `null`, and YAML without a document.
-            return Ok((Value::Object(Map::new()), problems));
+            return Ok((Value::Object(Map::new()), decoded.problems));
         }
-        let text: &[u8] = if body.format == Format::Json { &body.bytes } else { &[] };
         let TypeMeta { api_version, kind } =
-            decode::type_meta(&value, text, &problems).map_err(|fault| unrecognized(&fault))?;
+            decoded.type_meta(&body.bytes, body.format).map_err(|fault| unrecognized(&fault))?;
         if api_version.matches('/').count() > 1 {
             return Err(unknown(&format!("unexpected GroupVersion string: {api_version}")));
         }
-        if let Some(schema) = schema.filter(|_| !text.is_empty()) {
-            let is_other = (&*api_version, &*kind) != type_of(&value);
+        if let Some(schema) = schema.filter(|_| body.format == Format::Json) {
+            let is_other = (&*api_version, &*kind) != type_of(&decoded.value);
             let named = is_other.then(|| [api_version.into_owned(), kind.into_owned()]);
-            if !problems.is_empty() {
-                value = decode::merge_repeated(schema, text).unwrap_or(value);
-            }
+            decoded.merge_repeated(schema, &body.bytes, body.format);
             if let Some([api_version, kind]) = named {
-                value["apiVersion"] = api_version.into();
-                value["kind"] = kind.into();
+                decoded.value["apiVersion"] = api_version.into();
+                decoded.value["kind"] = kind.into();
             }
         }
-        Ok((value, problems))
+        Ok((decoded.value, decoded.problems))
     }
     /// Checks `apiVersion` and `kind` against the endpoint, or fills them in where that is allowed.
     /// The version of a custom resource is compared after it is decoded.

@@ -13,7 +13,7 @@ use std::fmt;
 /// wrong type stays, so that [`super::conform`] finds it.
 ///
 /// The body was parsed before: `None` if it is no JSON.
-pub fn merge_repeated(schema: &TypeSchema, body: &[u8]) -> Option<Value> {
+pub(super) fn merge_repeated(schema: &TypeSchema, body: &[u8]) -> Option<Value> {
     let text = super::json::readable(body);
     let mut deserializer = serde_json::Deserializer::from_str(&text);
     Read { schema: Some(schema.view()), old: None }.deserialize(&mut deserializer).ok()
