@@ -133,6 +133,11 @@ impl Programs {
 }
 
 impl Servers {
+    /// A connection to each: ours, and the original.
+    pub(crate) fn connect(&self) -> [Connection; 2] {
+        [Connection::new(&self.ours), Connection::new(&self.original)]
+    }
+
     /// Starts them with empty stores, and waits until both are ready. Logs are in a folder.
     fn start(
         apiserver: &Path,

@@ -15,6 +15,7 @@ mod chance;
 mod change;
 pub(crate) mod custom;
 pub(crate) mod documents;
+mod findings;
 mod objects;
 mod page;
 mod places;
@@ -31,16 +32,11 @@ use answer::{Class, Outcome};
 use anyhow::{Result, bail, ensure};
 use bases::{Base, CASES, FIXTURES, Material};
 use change::{Change, Changer, merge_patch};
+use findings::{Findings, Key, on_numbers};
 use page::Page;
 use random::Random;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-
-/// The most classes of differences that are kept.
-const CLASSES_MAX: usize = 20_000;
 
 /// How often a status is written that others write, too.
 const STATUS_ATTEMPTS_MAX: usize = 10;
@@ -110,62 +106,11 @@ struct Start {
     weight: usize,
 }
 
-/// A kind of requests and a class of differences.
-type Key = (String, Class);
-
-/// What is known of a class.
-#[derive(Clone, Debug)]
-struct Found {
-    count: usize,
-    /// The number of the first case that was seen with it.
-    case: usize,
-    example: String,
-}
-
-/// What the cases have shown.
-#[derive(Debug, Default)]
-struct Report {
-    cases: usize,
-    accepted: usize,
-    differing: usize,
-    classes: BTreeMap<Key, Found>,
-    /// Cases and differing ones by kind.
-    kinds: BTreeMap<&'static str, [usize; 2]>,
-}
-
-impl Report {
-    /// Counts a request of a kind. Of a difference it keeps the first `example`, whose number is
-    /// `case`.
-    fn add(
-        &mut self,
-        kind: &'static str,
-        accepted: bool,
-        (case, example): (usize, String),
-        difference: Option<Key>,
-    ) {
-        self.cases += 1;
-        self.accepted += usize::from(accepted);
-        let is_different = difference.is_some();
-        self.differing += usize::from(is_different);
-        let counts = self.kinds.entry(kind).or_default();
-        counts[0] += 1;
-        counts[1] += usize::from(is_different);
-        if self.cases.is_multiple_of(10_000) {
-            println!("{} requests, {} differ", self.cases, self.differing);
-        }
-        let Some(key) = difference else { return };
-        if self.classes.len() < CLASSES_MAX {
-            let found = Found { count: 0, case, example };
-            self.classes.entry(key).or_insert(found).count += 1;
-        }
-    }
-}
-
 pub(crate) fn run(args: &Args) -> Result<()> {
     let servers = args.programs.start("validation", Layout::Apart)?;
     let all = bases::bases(None)?;
     let material = Material::of(&all);
-    let mut sides = [Connection::new(&servers.ours), Connection::new(&servers.original)];
+    let mut sides = servers.connect();
     let mut starts = stored(all, &mut sides)?;
     if let Some(kind) = &args.kind {
         ensure!(starts.iter().any(|start| start.base.kind == kind), "no such kind");
@@ -182,20 +127,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.case.is_empty() {
         return Ok(());
     }
-    let report = Mutex::new(Report::default());
-    let next = AtomicUsize::new(0);
-    on_threads(args.connections, || {
-        let mut sides = [Connection::new(&servers.ours), Connection::new(&servers.original)];
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= args.cases {
-                return Ok(());
-            }
-            let case = case(args.seed, number, &starts, &material);
-            one(number, &case, &starts, &mut sides, &report)?;
-        }
+    let findings = Findings::default();
+    on_numbers(&servers, args.connections, args.cases, |number, sides| {
+        let case = case(args.seed, number, &starts, &material);
+        one(number, &case, &starts, sides, &findings)
     })?;
-    let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+    let report = findings.into_report()?;
     print!("{}", page::listing(&report));
     if args.kind.is_none() && !args.no_page && args.programs.is_default() {
         let page = Page {
@@ -218,15 +155,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         page.write(&report, &args.programs.version()?)?;
     }
     Ok(())
-}
-
-/// Runs the same on several threads, at most 256. Returns the first error.
-fn on_threads(count: usize, worker: impl Fn() -> Result<()> + Sync) -> Result<()> {
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..count.clamp(1, 256)).map(|_| scope.spawn(&worker)).collect();
-        let lost = || bail!("a thread panicked");
-        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|_| lost()))
-    })
 }
 
 /// Creates the fixtures for real on both servers.
@@ -431,56 +359,32 @@ fn key(case: &Case, starts: &[Start], class: Class) -> Key {
     (format!("{verb} {kind}"), class)
 }
 
-/// Runs a case, and adds what it shows to the report.
+/// Runs a case, and adds what it shows to the findings.
 fn one(
     number: usize,
     case: &Case,
     starts: &[Start],
     sides: &mut [Connection; 2],
-    report: &Mutex<Report>,
+    findings: &Findings,
 ) -> Result<()> {
-    let lock = || report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"));
     let Some([ours, original]) = send(case, &case.changes, starts, sides)? else { return Ok(()) };
-    let difference = ours.0.differs(&original.0);
-    let key = difference.map(|class| key(case, starts, class));
-    {
-        let mut report = lock()?;
-        report.cases += 1;
-        report.accepted += usize::from(original.0.is_accepted());
-        let kind = report.kinds.entry(starts[case.base].base.kind).or_default();
-        kind[0] += 1;
-        kind[1] += usize::from(key.is_some());
-        report.differing += usize::from(key.is_some());
-        if report.cases % 10_000 == 0 {
-            println!("{} cases, {} differ", report.cases, report.differing);
-        }
-        let Some(key) = &key else { return Ok(()) };
-        if let Some(found) = report.classes.get_mut(key) {
-            found.count += 1;
-            return Ok(());
-        }
-        if report.classes.len() >= CLASSES_MAX {
-            return Ok(());
-        }
-    }
-    let Some(key) = key else { return Ok(()) };
+    let key = ours.0.differs(&original.0).map(|class| key(case, starts, class));
+    let base = &starts[case.base].base;
+    let example = |changes: &[Change]| {
+        let shown: Vec<String> = changes.iter().map(Change::show).collect();
+        format!("{}: {}", base.title(), shown.join("; "))
+    };
+    let first = (number, example(&case.changes));
+    let is_new = findings.add(base.kind, original.0.is_accepted(), first, key.clone())?;
+    let Some(key) = key.filter(|_| is_new && case.changes.len() > 1) else { return Ok(()) };
     // One change may be enough.
-    let mut changes = case.changes.clone();
-    if changes.len() > 1 {
-        for change in &case.changes {
-            let single = std::slice::from_ref(change);
-            let Some([ours, original]) = send(case, single, starts, sides)? else { continue };
-            if ours.0.differs(&original.0).is_some_and(|class| class == key.1) {
-                changes = single.to_vec();
-                break;
-            }
+    for change in &case.changes {
+        let single = std::slice::from_ref(change);
+        let Some([ours, original]) = send(case, single, starts, sides)? else { continue };
+        if ours.0.differs(&original.0).is_some_and(|class| class == key.1) {
+            return findings.exemplify(&key, example(single));
         }
     }
-    let shown: Vec<String> = changes.iter().map(Change::show).collect();
-    let title = starts[case.base].base.title();
-    let example = format!("{title}: {}", shown.join("; "));
-    let found = Found { count: 1, case: number, example };
-    lock()?.classes.entry(key).and_modify(|found| found.count += 1).or_insert(found);
     Ok(())
 }
 

@@ -12,17 +12,15 @@ mod text;
 
 use super::answer::Class;
 use super::both::{Shown, Sides, both};
+use super::findings::{Findings, on_numbers};
 use super::objects::{self, Served};
 use super::page::{self, Page};
 use super::random::Random;
-use super::{Report, on_threads};
 use crate::http::{Answer, Connection};
 use crate::servers::{Layout, Programs};
 use anyhow::{Context, Result};
 use request::{OWN, Request, UID, VERSION};
 use serde_json::{Value, json};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a server gives an object by chance.
 const CHANCE: &[&str] =
@@ -52,14 +50,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let servers = args.programs.start("bodies", Layout::Apart)?;
-    let connect = || [Connection::new(&servers.ours), Connection::new(&servers.original)];
-    let mut all = objects::prepare(&mut connect())?;
+    let mut all = objects::prepare(&mut servers.connect())?;
     // This version shows as annotations what it lacks, there.
     all.retain(|one| !one.collection.contains("/autoscaling/v1/"));
     for number in &args.request {
         let request = drawn(args.seed, *number, &all)?;
         println!("\nrequest {number}: {}", shown(&request));
-        let (answers, class) = one(&request, *number, &mut connect())?;
+        let (answers, class) = one(&request, *number, &mut servers.connect())?;
         for answer in &answers {
             let body = String::from_utf8_lossy(&answer.body);
             println!("  {} {} {:?}\n{body}", answer.code, answer.content_type, answer.warnings);
@@ -69,24 +66,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.request.is_empty() {
         return Ok(());
     }
-    let report = Mutex::new(Report::default());
-    let next = AtomicUsize::new(0);
-    on_threads(args.connections, || {
-        let mut sides = connect();
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= args.requests {
-                return Ok(());
-            }
-            let request = drawn(args.seed, number, &all)?;
-            let (answers, class) = one(&request, number, &mut sides)?;
-            let difference = class.map(|class| (format!("body: {}", request.what), class));
-            let mut report = report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-            let is_accepted = answers[1].code < 400;
-            report.add(request.verb, is_accepted, (number, shown(&request)), difference);
-        }
+    let findings = Findings::default();
+    on_numbers(&servers, args.connections, args.requests, |number, sides| {
+        let request = drawn(args.seed, number, &all)?;
+        let (answers, class) = one(&request, number, sides)?;
+        let difference = class.map(|class| (format!("body: {}", request.what), class));
+        let is_accepted = answers[1].code < 400;
+        findings.add(request.verb, is_accepted, (number, shown(&request)), difference)?;
+        Ok(())
     })?;
-    let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+    let report = findings.into_report()?;
     print!("{}", page::listing(&report));
     if !args.no_page && args.programs.is_default() {
         let command = format!(

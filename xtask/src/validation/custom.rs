@@ -14,16 +14,15 @@ mod values;
 
 use super::answer::Class;
 use super::both::{Shown, Sides, both, pause, wait};
+use super::findings::{Findings, on_numbers};
+use super::own;
 use super::page::{self, Page};
 use super::random::Random;
-use super::{Report, on_threads, own};
-use crate::http::{Answer, Connection};
+use crate::http::Answer;
 use crate::servers::{Layout, Programs};
 use anyhow::{Context, Result, bail};
 use schema::Definition;
 use serde_json::{Value, json};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use step::{Body, NAME, Step};
 
 /// How often a definition is drawn until both servers take it.
@@ -61,27 +60,18 @@ type Stored = Vec<(String, [Value; 2])>;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let servers = args.programs.start("custom", Layout::Apart)?;
-    let connect = || [Connection::new(&servers.ours), Connection::new(&servers.original)];
     for number in &args.sequence {
         println!("\nsequence {number}");
-        Sequence { number: *number, sides: connect(), report: None }.run(args)?;
+        Sequence { number: *number, sides: &mut servers.connect(), findings: None }.run(args)?;
     }
     if !args.sequence.is_empty() {
         return Ok(());
     }
-    let report = Mutex::new(Report::default());
-    let next = AtomicUsize::new(0);
-    on_threads(args.connections, || {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= args.sequences {
-                return Ok(());
-            }
-            let mut sequence = Sequence { number, sides: connect(), report: Some(&report) };
-            sequence.run(args).with_context(|| format!("sequence {number}"))?;
-        }
+    let findings = Findings::default();
+    on_numbers(&servers, args.connections, args.sequences, |number, sides| {
+        Sequence { number, sides, findings: Some(&findings) }.run(args)
     })?;
-    let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+    let report = findings.into_report()?;
     print!("{}", page::listing(&report));
     if !args.no_page && args.programs.is_default() {
         let command = format!(
@@ -112,8 +102,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// One sequence. Without a report it prints each request and both answers.
 struct Sequence<'a> {
     number: usize,
-    sides: Sides,
-    report: Option<&'a Mutex<Report>>,
+    sides: &'a mut Sides,
+    findings: Option<&'a Findings>,
 }
 
 impl Sequence<'_> {
@@ -138,7 +128,7 @@ impl Sequence<'_> {
             }
             let mut class = shown.differs();
             let mut requests = step.name();
-            if self.report.is_none() {
+            if self.findings.is_none() {
                 println!("{}", step.show());
                 print(&shown);
             }
@@ -149,12 +139,12 @@ impl Sequence<'_> {
                 class = read.differs();
                 let is_other = if name == step.version { "" } else { " in the other version" };
                 requests = format!("read{is_other} after {requests}");
-                if self.report.is_none() && class.is_some() {
+                if self.findings.is_none() && class.is_some() {
                     println!("read in {name}");
                     print(&read);
                 }
             }
-            if let (None, Some(class)) = (self.report, &class) {
+            if let (None, Some(class)) = (self.findings, &class) {
                 println!("  {requests}: {class:?}");
             }
             // What both refuse leaves the object as it was.
@@ -177,15 +167,15 @@ impl Sequence<'_> {
             let collection = collection.rsplit_once('/').context("a path")?.0.to_owned();
             let body = definition.object.to_string();
             let answers =
-                both(&mut self.sides, |side, _| side.send("POST", &collection, body.as_bytes()))?;
+                both(self.sides, |side, _| side.send("POST", &collection, body.as_bytes()))?;
             let shown = Shown::of(without_conditions(answers), &definition.object, None);
-            if self.report.is_none() {
+            if self.findings.is_none() {
                 println!("define {body}");
                 print(&shown);
             }
             let class = shown.differs();
             let are_accepted = shown.are_accepted();
-            if let (None, Some(class)) = (self.report, &class) {
+            if let (None, Some(class)) = (self.findings, &class) {
                 println!("  {class:?}");
             }
             let is_different = class.is_some();
@@ -194,9 +184,7 @@ impl Sequence<'_> {
                 [true, true] if !is_different => {
                     for version in definition.versions() {
                         let path = definition.collection(&version);
-                        both(&mut self.sides, |side, _| {
-                            wait(side, &path, |answer| answer.code == 200)
-                        })?;
+                        both(self.sides, |side, _| wait(side, &path, |answer| answer.code == 200))?;
                     }
                     return Ok(Some(definition));
                 }
@@ -218,7 +206,7 @@ impl Sequence<'_> {
     ) -> Result<(Shown, Option<Definition>)> {
         let path = new.path();
         let body = json!({"spec": {"versions": new.object["spec"]["versions"]}}).to_string();
-        let answers = both(&mut self.sides, |side, _| side.send("PATCH", &path, body.as_bytes()))?;
+        let answers = both(self.sides, |side, _| side.send("PATCH", &path, body.as_bytes()))?;
         let shown = Shown::of(without_conditions(answers), &new.object, None);
         if !shown.are_accepted().contains(&false) {
             for version in old.versions() {
@@ -228,7 +216,7 @@ impl Sequence<'_> {
                     let object: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
                     answer.code != 200 || object[&mark] == "new"
                 };
-                both(&mut self.sides, |side, _| wait(side, &path, is_right))?;
+                both(self.sides, |side, _| wait(side, &path, is_right))?;
             }
         }
         Ok((shown, Some(new.clone())))
@@ -244,7 +232,7 @@ impl Sequence<'_> {
         let path = step.path(definition);
         let mut here = stored.into_iter().flatten();
         let here = here.find(|(name, _)| *name == step.version).map(|(_, here)| here);
-        let answers = both(&mut self.sides, |side, at| {
+        let answers = both(self.sides, |side, at| {
             let mut body = match &step.body {
                 Body::Same(body) => body.clone(),
                 Body::Changed { changes, is_versioned } => {
@@ -281,7 +269,7 @@ impl Sequence<'_> {
         for version in definition.versions() {
             let path = format!("{}/{NAME}", definition.collection(&version));
             for attempt in 1.. {
-                let answers = both(&mut self.sides, |side, _| side.send("GET", &path, b""))?;
+                let answers = both(self.sides, |side, _| side.send("GET", &path, b""))?;
                 let shown = Shown::of(answers, &step.asked(), None);
                 let is_same = shown.differs().is_none();
                 if !is_same && attempt < AGREED_MAX {
@@ -309,13 +297,13 @@ impl Sequence<'_> {
         if let Some(version) = definition.versions().first() {
             let path = format!("{}/{NAME}", definition.collection(version));
             let free = json!({"metadata": {"finalizers": null}}).to_string();
-            both(&mut self.sides, |side, _| {
+            both(self.sides, |side, _| {
                 side.send("DELETE", &path, b"")?;
                 side.send("PATCH", &path, free.as_bytes())
             })?;
         }
         let path = definition.path();
-        both(&mut self.sides, |side, _| side.send("DELETE", &path, b""))?;
+        both(self.sides, |side, _| side.send("DELETE", &path, b""))?;
         Ok(())
     }
 
@@ -327,11 +315,10 @@ impl Sequence<'_> {
         accepted: bool,
         example: String,
     ) -> Result<()> {
-        let Some(report) = self.report else { return Ok(()) };
-        let mut report = report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+        let Some(findings) = self.findings else { return Ok(()) };
         let example = example.split_whitespace().collect::<Vec<_>>().join(" ");
         let difference = class.map(|class| (format!("{requests} of things"), class));
-        report.add(verb, accepted, (self.number, example), difference);
+        findings.add(verb, accepted, (self.number, example), difference)?;
         Ok(())
     }
 }

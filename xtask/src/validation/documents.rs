@@ -8,9 +8,10 @@
 use super::answer::Class;
 use super::both::{Sides, both, wait};
 use super::custom::schema::Definition;
+use super::findings::Report;
 use super::page::{self, Page};
 use super::random::Random;
-use super::{Report, text};
+use super::text;
 use crate::http::{Answer, Connection};
 use crate::servers::{Layout, Programs};
 use anyhow::{Context, Result, bail};

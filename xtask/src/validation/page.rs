@@ -1,6 +1,6 @@
 //! The page, and the reasons of known differences.
 
-use super::{Found, Key, Report};
+use super::findings::{Found, Key, Report};
 use crate::cargo::root;
 use crate::machine::{date, hardware};
 use anyhow::{Context, Result};

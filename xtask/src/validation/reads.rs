@@ -10,19 +10,17 @@ mod request;
 
 use super::answer::{Class, shape};
 use super::both::{Sides, both};
+use super::findings::{Findings, on_numbers};
 use super::objects::{self, Served};
 use super::page::{self, Page};
 use super::random::Random;
 use super::scrub::scrub;
-use super::{Report, on_threads};
 use crate::http::{Answer, Connection};
 use crate::servers::{Layout, Programs};
 use anyhow::Result;
 use request::{REVISION, Request, TOKEN};
 use serde_json::Value;
 use std::fmt::Write as _;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The beginnings of names of objects that servers make for themselves.
 const OWN_NAMES: &[&str] = &[
@@ -89,12 +87,11 @@ struct Outcome {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let servers = args.programs.start("reads", Layout::Apart)?;
-    let connect = || [Connection::new(&servers.ours), Connection::new(&servers.original)];
-    let all = objects::prepare(&mut connect())?;
+    let all = objects::prepare(&mut servers.connect())?;
     for number in &args.request {
         let request = drawn(args.seed, *number, &all);
         println!("\nrequest {number}: {}", shown(&request));
-        let (answers, class) = one(&request, &mut connect())?;
+        let (answers, class) = one(&request, &mut servers.connect())?;
         for answer in &answers {
             let body = String::from_utf8_lossy(&answer.body);
             println!("  {} {} {:?}\n{body}", answer.code, answer.content_type, answer.warnings);
@@ -104,24 +101,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.request.is_empty() {
         return Ok(());
     }
-    let report = Mutex::new(Report::default());
-    let next = AtomicUsize::new(0);
-    on_threads(args.connections, || {
-        let mut sides = connect();
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= args.requests {
-                return Ok(());
-            }
-            let request = drawn(args.seed, number, &all);
-            let (answers, class) = one(&request, &mut sides)?;
-            let difference = class.map(|class| (format!("read: {}", request.what), class));
-            let mut report = report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-            let is_accepted = answers[1].code < 400;
-            report.add(request.what, is_accepted, (number, shown(&request)), difference);
-        }
+    let findings = Findings::default();
+    on_numbers(&servers, args.connections, args.requests, |number, sides| {
+        let request = drawn(args.seed, number, &all);
+        let (answers, class) = one(&request, sides)?;
+        let difference = class.map(|class| (format!("read: {}", request.what), class));
+        let is_accepted = answers[1].code < 400;
+        findings.add(request.what, is_accepted, (number, shown(&request)), difference)?;
+        Ok(())
     })?;
-    let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+    let report = findings.into_report()?;
     print!("{}", page::listing(&report));
     if !args.no_page && args.programs.is_default() {
         let command = format!(

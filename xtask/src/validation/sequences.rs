@@ -13,15 +13,14 @@ use super::answer::Class;
 use super::bases::{Base, FIXTURES, Material, bases};
 use super::both::{Shown, Sides, both, pause};
 use super::change::Changer;
+use super::findings::{Findings, on_numbers};
 use super::page::{self, Page};
 use super::random::Random;
-use super::{Report, on_threads, own, text};
-use crate::http::{Answer, Connection};
+use super::{own, text};
+use crate::http::Answer;
 use crate::servers::{Layout, Programs};
 use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use step::{Body, Step};
 
 /// Kinds whose objects change without a request, or stay until a controller lets them go.
@@ -74,35 +73,30 @@ struct Subject {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let servers = args.programs.start("sequences", Layout::Apart)?;
-    let connect = || [Connection::new(&servers.ours), Connection::new(&servers.original)];
     let material = Material::of(&bases(None)?);
-    let subjects = subjects(args.kind.as_deref(), &mut connect())?;
+    let subjects = subjects(args.kind.as_deref(), &mut servers.connect())?;
     for number in &args.sequence {
         println!("\nsequence {number}");
-        one(*number, args, &subjects, &material, &mut connect(), None)?;
+        one(*number, args, &subjects, &material, &mut servers.connect(), None)?;
     }
     if !args.sequence.is_empty() {
         return Ok(());
     }
-    let report = Mutex::new(Report::default());
+    let findings = Findings::default();
     // Namespaced objects first: some cluster-scoped ones say what these may be.
     for is_namespaced in [true, false] {
         let here: Vec<usize> = (0..subjects.len())
             .filter(|at| subjects[*at].base.resource.namespaced == is_namespaced)
             .collect();
-        let next = AtomicUsize::new(0);
-        on_threads(args.connections, || {
-            let mut sides = connect();
-            while let Some(at) = here.get(next.fetch_add(1, Ordering::Relaxed)) {
-                // One object has its sequences one after the other.
-                for number in (*at..args.sequences).step_by(subjects.len()) {
-                    one(number, args, &subjects, &material, &mut sides, Some(&report))?;
-                }
+        on_numbers(&servers, args.connections, here.len(), |at, sides| {
+            // One object has its sequences one after the other.
+            for number in (here[at]..args.sequences).step_by(subjects.len()) {
+                one(number, args, &subjects, &material, sides, Some(&findings))?;
             }
             Ok(())
         })?;
     }
-    let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+    let report = findings.into_report()?;
     print!("{}", page::listing(&report));
     if args.kind.is_none() && !args.no_page && args.programs.is_default() {
         let command =
@@ -157,14 +151,14 @@ fn subjects(kind: Option<&str>, sides: &mut Sides) -> Result<Vec<Subject>> {
     Ok(subjects)
 }
 
-/// Runs a sequence. Without a report it shows each request and both answers.
+/// Runs a sequence. Without findings it shows each request and both answers.
 fn one(
     number: usize,
     args: &Args,
     subjects: &[Subject],
     material: &Material,
     sides: &mut Sides,
-    report: Option<&Mutex<Report>>,
+    findings: Option<&Findings>,
 ) -> Result<()> {
     let subject = &subjects[number % subjects.len()];
     let mut changer = Changer { material, random: Random::new(args.seed, number) };
@@ -187,7 +181,7 @@ fn one(
                 class.what = OWNED_EMPTY;
             }
         }
-        if report.is_none() {
+        if findings.is_none() {
             show(&step, &shown, class.as_ref());
         }
         let is_read = class.is_none();
@@ -197,7 +191,7 @@ fn one(
             stored = now;
             class = read.differs();
             requests.insert_str(0, "read after ");
-            if let (None, Some(class)) = (report, &class) {
+            if let (None, Some(class)) = (findings, &class) {
                 println!("  read: {class:?}");
                 for answer in &read.answers {
                     println!("  {}", String::from_utf8_lossy(&answer.body));
@@ -207,12 +201,11 @@ fn one(
         // What both refuse leaves the object as it was.
         let accepted = original.is_accepted();
         let is_over = class.is_some() && (is_read || accepted || ours.is_accepted());
-        if let Some(report) = report {
+        if let Some(findings) = findings {
             let tail = so_far[so_far.len().saturating_sub(4)..].join(", ");
             let example = format!("{}: {tail}: {}", subject.base.title(), step.show());
-            let mut report = report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
             let difference = class.map(|class| (requests, class));
-            report.add(subject.base.resource.kind, accepted, (number, example), difference);
+            findings.add(subject.base.resource.kind, accepted, (number, example), difference)?;
         }
         if is_over {
             break;

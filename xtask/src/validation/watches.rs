@@ -10,18 +10,16 @@ mod draw;
 
 use super::answer::Class;
 use super::both::{Sides, both};
+use super::findings::{Findings, on_numbers};
 use super::objects;
 use super::page::{self, Page};
 use super::random::Random;
 use super::scrub::scrub;
-use super::{Report, on_threads};
 use crate::http::{Address, Connection};
 use crate::servers::{Layout, Programs};
 use anyhow::{Context, Result};
 use draw::Plan;
 use serde_json::{Value, json};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 /// How long watches last. All steps are done before.
@@ -59,13 +57,14 @@ struct Seen {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let servers = args.programs.start("watches", Layout::Apart)?;
     let addresses = [&servers.ours, &servers.original];
-    let connect = || addresses.map(Connection::new);
-    objects::prepare(&mut connect())?;
+    objects::prepare(&mut servers.connect())?;
     for number in &args.sequence {
         let plan = draw::draw(&mut Random::new(args.seed, *number), *number, SECONDS);
         println!("\nsequence {number}");
         plan.steps.iter().for_each(|step| println!("  {}", step.show()));
-        for (watch, seen) in plan.watches.iter().zip(play(&plan, &mut connect(), addresses)?) {
+        for (watch, seen) in
+            plan.watches.iter().zip(play(&plan, &mut servers.connect(), addresses)?)
+        {
             println!("{}\n  {:?}", watch.show(), differs(&seen));
             for seen in &seen {
                 println!("  {}", seen.end);
@@ -76,28 +75,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.sequence.is_empty() {
         return Ok(());
     }
-    let report = Mutex::new(Report::default());
-    let next = AtomicUsize::new(0);
-    on_threads(args.connections, || {
-        let mut sides = connect();
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= args.sequences {
-                return Ok(());
-            }
-            let plan = draw::draw(&mut Random::new(args.seed, number), number, SECONDS);
-            let all =
-                play(&plan, &mut sides, addresses).with_context(|| format!("sequence {number}"))?;
-            let mut report = report.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-            for (watch, seen) in plan.watches.iter().zip(all) {
-                let difference =
-                    differs(&seen).map(|class| (format!("watch of {}", plan.kind.name()), class));
-                let is_accepted = seen[1].end.is_empty();
-                report.add(plan.kind.name(), is_accepted, (number, watch.show()), difference);
-            }
+    let findings = Findings::default();
+    on_numbers(&servers, args.connections, args.sequences, |number, sides| {
+        let plan = draw::draw(&mut Random::new(args.seed, number), number, SECONDS);
+        let all = play(&plan, sides, addresses)?;
+        for (watch, seen) in plan.watches.iter().zip(all) {
+            let difference =
+                differs(&seen).map(|class| (format!("watch of {}", plan.kind.name()), class));
+            let is_accepted = seen[1].end.is_empty();
+            findings.add(plan.kind.name(), is_accepted, (number, watch.show()), difference)?;
         }
+        Ok(())
     })?;
-    let report = report.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+    let report = findings.into_report()?;
     print!("{}", page::listing(&report));
     if !args.no_page && args.programs.is_default() {
         let command = format!(
