@@ -103,6 +103,9 @@ enum Chore {
     /// Send writes with odd bodies, types and options to kube-apiserver and to `setpoint up`, and
     /// write `docs/bodies.md`.
     Bodies(validation::bodies::Args),
+    /// Have kube-apiserver and `setpoint up` judge requests by drawn policies, quotas and ranges,
+    /// and write `docs/admission.md`.
+    Admission(validation::admission::Args),
     /// Compare discovery and the OpenAPI documents of kube-apiserver and of `setpoint up`, and
     /// write `docs/documents.md`.
     Documents(validation::documents::Args),
@@ -145,6 +148,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Reads(args) => validation::reads::run(&args),
         Chore::Watches(args) => validation::watches::run(&args),
         Chore::Bodies(args) => validation::bodies::run(&args),
+        Chore::Admission(args) => validation::admission::run(&args),
         Chore::Documents(args) => validation::documents::run(&args),
         Chore::SharedEtcd(args) => shared_etcd::run(&args),
         Chore::Patches(args) => patches::run(&args),

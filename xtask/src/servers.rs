@@ -13,6 +13,12 @@ use std::time::Duration;
 /// Plugins that call others, that keep an account of objects, or that make names by chance.
 const PLUGINS_OFF: &str = "MutatingAdmissionPolicy,MutatingAdmissionWebhook,ResourceQuota,\
                            ServiceAccount,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook";
+/// Plugins of [`Layout::Admitting`] that are off: those that call others or make names by chance.
+const CALLERS: &str = "MutatingAdmissionWebhook,ServiceAccount,ValidatingAdmissionWebhook";
+/// Plugins of [`Layout::Admitting`] that are on, and off by default.
+const PLUGINS_ON: &str = "AlwaysPullImages,DenyServiceExternalIPs,ExtendedResourceToleration,\
+                          LimitPodHardAntiAffinityTopology,PodNodeSelector,\
+                          PodTolerationRestriction";
 /// The addresses of Services.
 const SERVICES: &str = "10.96.0.0/16";
 /// The administrator's token at kube-apiserver.
@@ -25,6 +31,8 @@ const ASKED_MAX: usize = 480;
 pub(crate) enum Layout {
     /// In its memory.
     Apart,
+    /// In its memory. Both ask more admission plugins.
+    Admitting,
     /// In the etcd of kube-apiserver. Both are published at these addresses, and limit requests as
     /// they do by default.
     Shared,
@@ -132,6 +140,21 @@ impl Programs {
     }
 }
 
+impl Layout {
+    /// Which admission plugins both servers ask.
+    fn add_plugins_to(self, command: &mut Command) {
+        match self {
+            Self::Apart | Self::Shared => {
+                command.args(["--disable-admission-plugins", PLUGINS_OFF]);
+            }
+            Self::Admitting => {
+                command.args(["--disable-admission-plugins", CALLERS]);
+                command.args(["--enable-admission-plugins", PLUGINS_ON]);
+            }
+        }
+    }
+}
+
 impl Servers {
     /// A connection to each: ours, and the original.
     pub(crate) fn connect(&self) -> [Connection; 2] {
@@ -166,10 +189,10 @@ impl Servers {
         command.args(["--service-cluster-ip-range", SERVICES, "--allow-privileged=true"]);
         command.args(["--authorization-mode", "RBAC"]);
         switches.add_to(&mut command);
-        command.args(["--disable-admission-plugins", PLUGINS_OFF]);
+        layout.add_plugins_to(&mut command);
         command.args(["--service-account-issuer", "https://kubernetes.default.svc.cluster.local"]);
         match layout {
-            Layout::Apart => {
+            Layout::Apart | Layout::Admitting => {
                 command.args(["--endpoint-reconciler-type", "none"]);
                 command.args(["--advertise-address", "127.0.0.1"]);
                 command.args(["--enable-priority-and-fairness=false", "--max-requests-inflight=0"]);
@@ -187,11 +210,11 @@ impl Servers {
         command.args(["up", "--secure-port", "0", "--insecure-port", "0"]);
         switches.add_to(&mut command);
         command.args(["--service-cluster-ip-range", SERVICES]);
-        command.args(["--disable-admission-plugins", PLUGINS_OFF]);
+        layout.add_plugins_to(&mut command);
         // Without `*`, only the controllers that are named run: none.
         command.arg("--controllers=-nodelifecycle");
         match layout {
-            Layout::Apart => {
+            Layout::Apart | Layout::Admitting => {
                 command.arg("--enable-priority-and-fairness=false");
                 command.args(["--max-requests-inflight=10000"]);
                 command.args(["--max-mutating-requests-inflight=10000"]);

@@ -7,6 +7,7 @@
 //! code, the reason, the causes in their order, the message, the warnings, and the object that was
 //! accepted.
 
+pub(crate) mod admission;
 mod answer;
 pub(crate) mod bases;
 pub(crate) mod bodies;
@@ -147,6 +148,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     in their order, the message, the warnings, and, if it was accepted, the object \
                     with its defaults.",
             unit: "cases",
+            plugins: page::FEW_PLUGINS,
             command: &format!(
                 "validation --kube-apiserver PATH --etcd PATH --cases {} --seed {}",
                 args.cases, args.seed

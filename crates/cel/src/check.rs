@@ -56,7 +56,7 @@ impl Env {
         let is_object = |rest: &str| rest.is_empty() || rest.len() > 1 && rest.starts_with('.');
         match name.strip_prefix('.').unwrap_or(name) {
             _ if !self.patches => None,
-            "JSONPatch" => Some(Type::json_patch()),
+            Type::JSON_PATCH => Some(Type::json_patch()),
             name if name.strip_prefix("Object").is_some_and(is_object) => {
                 Some(Type::apply_configuration(name))
             }
@@ -506,6 +506,17 @@ impl<'a> Checker<'a> {
             }
             let Some(Type::Object(object)) = &ty else { continue };
             match object.field(&field.name) {
+                // As in Kubernetes, this type has all fields, but not of any type.
+                None if object.name == Type::JSON_PATCH => {
+                    let found = self.substitutions.finish(&found);
+                    if !matches!(found, Type::Dyn | Type::Error) {
+                        let text = format!(
+                            "expected type of field '{}' is '' but provided type is '{found}'",
+                            field.name
+                        );
+                        self.fault(field.id, text);
+                    }
+                }
                 None => self.fault(field.id, format!("undefined field '{}'", field.name)),
                 Some(wanted) if !self.substitutions.assignable(&wanted, &found) => {
                     let found = self.substitutions.finish(&found);

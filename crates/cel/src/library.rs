@@ -11,7 +11,7 @@ pub(crate) mod devices;
 mod extended;
 mod format;
 pub(crate) mod go;
-mod json_patch;
+pub(crate) mod json_patch;
 mod lists;
 mod net;
 mod optionals;

@@ -119,6 +119,9 @@ impl Type {
     /// The answer to an authorization check.
     pub const DECISION: Type = Type::Opaque("kubernetes.authorization.Decision");
 
+    /// The name of [`Type::json_patch`].
+    pub(crate) const JSON_PATCH: &str = "JSONPatch";
+
     /// An object type with these fields and no others.
     pub fn object(name: &str, fields: BTreeMap<String, Type>) -> Type {
         Type::Object(Arc::new(ObjectType { name: name.to_owned(), fields, open: false }))
@@ -128,7 +131,7 @@ impl Type {
     pub fn json_patch() -> Type {
         let fields = [("op", Type::String), ("path", Type::String), ("from", Type::String)];
         let fields = fields.into_iter().chain([("value", Type::Dyn)]);
-        Type::object("JSONPatch", fields.map(|(name, ty)| (name.to_owned(), ty)).collect())
+        Type::object(Type::JSON_PATCH, fields.map(|(name, ty)| (name.to_owned(), ty)).collect())
     }
 
     /// The type of `Object{…}` (`Object`) and of the structs in it (`Object.spec`). Its fields are

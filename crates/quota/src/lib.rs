@@ -17,6 +17,7 @@
 //! object is in every scope of the quota.
 
 pub mod pod;
+pub mod qos;
 mod scope;
 mod usage;
 

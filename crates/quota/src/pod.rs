@@ -127,7 +127,7 @@ pub fn of_lists(containers: &[Value], init_containers: &[Value], member: &str) -
     sum_lists(containers, init_containers, |container| quantities(&container["resources"][member]))
 }
 
-fn list<'a>(of: &'a Value, member: &str) -> &'a [Value] {
+pub(crate) fn list<'a>(of: &'a Value, member: &str) -> &'a [Value] {
     of[member].as_array().map_or(&[], Vec::as_slice)
 }
 
@@ -173,7 +173,7 @@ fn raise(amounts: &mut Amounts, others: Amounts) {
     }
 }
 
-fn grow(sums: &mut Amounts, name: &str, amount: &Quantity) {
+pub(crate) fn grow(sums: &mut Amounts, name: &str, amount: &Quantity) {
     let sum = sums.get(name).map_or_else(|| amount.clone(), |sum| sum + amount);
     sums.insert(name.to_owned(), sum);
 }

@@ -69,7 +69,7 @@ impl Scopes {
             "pods" => Self {
                 is_pod: true,
                 is_terminating: spec["activeDeadlineSeconds"].as_i64().is_some_and(|s| s >= 0),
-                is_best_effort: is_best_effort(object),
+                is_best_effort: crate::qos::of(object) == "BestEffort",
                 priority_class: spec["priorityClassName"].as_str().unwrap_or_default().to_owned(),
                 has_cross_namespace_affinity: has_cross_namespace_affinity(&spec["affinity"]),
                 ..Self::default()
@@ -113,16 +113,6 @@ impl Scopes {
             _ => false,
         }
     }
-}
-
-/// Whether no container requests or limits cpu or memory.
-fn is_best_effort(pod: &Value) -> bool {
-    if let Some(class) = pod["status"]["qosClass"].as_str() {
-        return class == "BestEffort";
-    }
-    let amounts = [super::pod::requests(&pod["spec"]), super::pod::limits(&pod["spec"])];
-    let is_used = |name: &str| amounts.iter().any(|a| a.get(name).is_some_and(|a| !a.is_zero()));
-    !is_used("cpu") && !is_used("memory")
 }
 /// Whether a term of the affinity to pods names other namespaces.
 fn has_cross_namespace_affinity(affinity: &Value) -> bool {

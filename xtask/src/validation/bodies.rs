@@ -16,15 +16,12 @@ use super::findings::{Findings, on_numbers};
 use super::objects::{self, Served};
 use super::page::{self, Page};
 use super::random::Random;
+use super::scrub::without_chance_in_items;
 use crate::http::{Answer, Connection};
 use crate::servers::{Layout, Programs};
 use anyhow::{Context, Result};
 use request::{OWN, Request, UID, VERSION};
 use serde_json::{Value, json};
-
-/// What a server gives an object by chance.
-const CHANCE: &[&str] =
-    &["creationTimestamp", "deletionTimestamp", "managedFields", "resourceVersion", "uid"];
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -95,6 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     causes, message, warnings, and the object with `managedFields`, without times, \
                     uids and resource versions.",
             unit: "requests",
+            plugins: page::FEW_PLUGINS,
             command: &command,
         };
         page.write(&report, &args.programs.version()?)?;
@@ -162,7 +160,7 @@ fn send(request: &Request, own: &str, side: &mut Connection) -> Result<Answer> {
 
 fn differs(asked: &Value, answers: &[Answer; 2]) -> Option<Class> {
     let class = |what, ours: String, original: String| Some(Class { what, ours, original });
-    let shown = Shown::of(answers.clone().map(without_chance), asked, None);
+    let shown = Shown::of(answers.clone().map(without_chance_in_items), asked, None);
     if let Some(class) = shown.differs() {
         return Some(class);
     }
@@ -189,42 +187,6 @@ fn lines(body: &str) -> Value {
         Some((name.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
     };
     body.lines().filter_map(member).collect::<serde_json::Map<_, _>>().into()
-}
-
-/// An answer without what differs by chance in the objects of a list and of a table, and without
-/// the descriptions of columns.
-fn without_chance(mut answer: Answer) -> Answer {
-    let Ok(mut body) = serde_json::from_slice::<Value>(&answer.body) else { return answer };
-    let list = |body: &mut Value, name: &str| {
-        body.get_mut(name).and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default()
-    };
-    if answer.code >= 400 || body["kind"] == "Status" {
-        return answer;
-    }
-    let items = list(&mut body, "items");
-    let rows = list(&mut body, "rows").into_iter().map(|mut row| row["object"].take());
-    let objects: Vec<Value> = items
-        .into_iter()
-        .chain(rows)
-        .map(|mut object| {
-            if let Some(meta) = object["metadata"].as_object_mut() {
-                for name in CHANCE {
-                    meta.remove(*name);
-                }
-            }
-            object
-        })
-        .collect();
-    if !objects.is_empty() {
-        body["objects"] = objects.into();
-    }
-    for column in
-        body.get_mut("columnDefinitions").and_then(Value::as_array_mut).into_iter().flatten()
-    {
-        column["description"].take();
-    }
-    answer.body = body.to_string().into_bytes();
-    answer
 }
 
 fn shown(request: &Request) -> String {

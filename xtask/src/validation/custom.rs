@@ -92,6 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     the whole object with `managedFields`, without times and uids. A sequence ends \
                     at the first difference of what is stored or accepted.",
             unit: "requests",
+            plugins: page::FEW_PLUGINS,
             command: &command,
         };
         page.write(&report, &args.programs.version()?)?;

@@ -66,6 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     parameters, which come from a published document (`--openapi`). Parameters that \
                     a document refers to count as if they were written where they are.",
             unit: "parts",
+            plugins: page::FEW_PLUGINS,
             command: &command,
         };
         page.write(&report, &args.programs.version()?)?;

@@ -74,8 +74,8 @@ pub(super) fn prepare(sides: &mut Sides) -> Result<Vec<Served>> {
     Ok(all)
 }
 
-/// Makes custom resources in two versions. Returns those of each.
-fn custom(sides: &mut Sides) -> Result<Vec<Served>> {
+/// Defines custom resources in two versions, and waits until both are served.
+pub(super) fn define_shapes(sides: &mut Sides) -> Result<()> {
     const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let version = |name: &str, is_stored: bool| {
         // Equal schemas would be those of all versions, whose selectable fields must be equal.
@@ -111,8 +111,24 @@ fn custom(sides: &mut Sides) -> Result<Vec<Served>> {
             "names": {"plural": "shapes", "singular": "shape", "kind": "Shape", "listKind": "ShapeList", "shortNames": ["sh"], "categories": ["all"]},
         },
     });
-    let collection =
-        |version: &str| format!("/apis/reads.example.com/{version}/namespaces/{FIXTURES}/shapes");
+    for side in sides.iter_mut() {
+        let answer = side.send("POST", DEFINITIONS, definition.to_string().as_bytes())?;
+        ensure!(answer.code == 201, "a definition: {}", text(&answer));
+        for version in ["v1", "v2"] {
+            wait(side, &shapes(version), |answer| answer.code == 200)?;
+        }
+    }
+    Ok(())
+}
+
+/// The path of custom resources.
+fn shapes(version: &str) -> String {
+    format!("/apis/reads.example.com/{version}/namespaces/{FIXTURES}/shapes")
+}
+
+/// Makes custom resources in two versions. Returns those of each.
+fn custom(sides: &mut Sides) -> Result<Vec<Served>> {
+    define_shapes(sides)?;
     let specs = [
         json!({"color": "red", "replicas": 2, "list": ["a", "b"], "when": "2026-01-01T00:00:00Z", "ratio": 0.5, "on": true}),
         json!({"color": "green", "list": [], "ratio": 3}),
@@ -126,18 +142,13 @@ fn custom(sides: &mut Sides) -> Result<Vec<Served>> {
         })
     };
     for side in sides.iter_mut() {
-        let answer = side.send("POST", DEFINITIONS, definition.to_string().as_bytes())?;
-        ensure!(answer.code == 201, "a definition: {}", text(&answer));
-        for version in ["v1", "v2"] {
-            wait(side, &collection(version), |answer| answer.code == 200)?;
-        }
         for object in specs.iter().enumerate().map(|spec| object("v1", spec)) {
-            let answer = side.send("POST", &collection("v1"), object.to_string().as_bytes())?;
+            let answer = side.send("POST", &shapes("v1"), object.to_string().as_bytes())?;
             ensure!(answer.code == 201, "a custom resource: {}", text(&answer));
         }
     }
     let served = |version| Served {
-        collection: collection(version),
+        collection: shapes(version),
         everywhere: format!("/apis/reads.example.com/{version}/shapes"),
         objects: specs.iter().enumerate().map(|spec| object(version, spec)).collect(),
         subresources: vec!["status", "scale"],

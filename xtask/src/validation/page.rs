@@ -50,6 +50,10 @@ pub(super) fn listing(report: &Report) -> String {
     text
 }
 
+/// The plugins that most chores go without.
+pub(super) const FEW_PLUGINS: &str = "Both without the plugins that call webhooks, evaluate \
+                                      policies, count quotas or mount tokens";
+
 /// A page of differences.
 #[derive(Debug)]
 pub(super) struct Page<'a> {
@@ -59,6 +63,8 @@ pub(super) struct Page<'a> {
     pub(super) about: &'static str,
     /// What is counted.
     pub(super) unit: &'static str,
+    /// Which admission plugins both servers have.
+    pub(super) plugins: &'static str,
     /// The chore, with its arguments.
     pub(super) command: &'a str,
 }
@@ -70,13 +76,12 @@ impl Page<'_> {
     }
 
     fn text(&self, report: &Report, version: &str) -> Result<String> {
-        let Self { title, about, unit, command, .. } = self;
+        let Self { title, about, unit, plugins, command, .. } = self;
         // A build without version stamps shows their template.
         let version = if version.contains('$') { "built from source" } else { version };
         let mut page = format!(
             "# {title}\n\n{about}\n\nCommand: `cargo xtask {command}`. {}, {}. kube-apiserver: \
-             {version}, of Kubernetes 1.36. Both without the plugins that call webhooks, evaluate \
-             policies, count quotas or mount tokens.\n\n",
+             {version}, of Kubernetes 1.36. {plugins}.\n\n",
             date()?,
             hardware()?,
         );

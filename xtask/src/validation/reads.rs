@@ -128,6 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     Compared are code, content type, warnings and body, without times, uids, \
                     resource versions and owners of fields.",
             unit: "requests",
+            plugins: page::FEW_PLUGINS,
             command: &command,
         };
         page.write(&report, &args.programs.version()?)?;

@@ -3,7 +3,12 @@
 
 use super::answer::shape;
 use super::chance::{UID_LEN, is_time};
+use crate::http::Answer;
 use serde_json::{Map, Value};
+
+/// What a server gives an object by chance.
+const CHANCE: &[&str] =
+    &["creationTimestamp", "deletionTimestamp", "managedFields", "resourceVersion", "uid"];
 
 /// Removes what differs by chance.
 pub(super) fn scrub(value: &mut Value) {
@@ -66,6 +71,44 @@ fn without_uids(text: &str) -> String {
         }
     };
     parts.map(clean).collect()
+}
+
+/// An answer without what differs by chance in the objects of a list and of a table, and without
+/// the descriptions of columns.
+pub(super) fn without_chance_in_items(mut answer: Answer) -> Answer {
+    let Ok(mut body) = serde_json::from_slice::<Value>(&answer.body) else { return answer };
+    let list = |body: &mut Value, name: &str| {
+        body.get_mut(name).and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default()
+    };
+    if answer.code >= 400 || body["kind"] == "Status" {
+        return answer;
+    }
+    let items = list(&mut body, "items");
+    let rows = list(&mut body, "rows").into_iter().map(|mut row| row["object"].take());
+    let objects: Vec<Value> = items
+        .into_iter()
+        .chain(rows)
+        .map(|mut object| {
+            if let Some(meta) = object["metadata"].as_object_mut() {
+                for name in CHANCE {
+                    meta.remove(*name);
+                }
+            }
+            object
+        })
+        .collect();
+    if !objects.is_empty() {
+        body["objects"] = objects.into();
+    }
+    drop_descriptions(&mut body);
+    answer.body = body.to_string().into_bytes();
+    answer
+}
+
+/// Drops the descriptions of a table's columns.
+pub(super) fn drop_descriptions(table: &mut Value) {
+    let columns = table.get_mut("columnDefinitions").and_then(Value::as_array_mut);
+    columns.into_iter().flatten().for_each(|column| drop(column["description"].take()));
 }
 
 /// `5s`, `2m3s`.

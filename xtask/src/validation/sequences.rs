@@ -115,6 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     what else is made by chance. A sequence ends at the first difference of what \
                     is stored or accepted.",
             unit: "requests",
+            plugins: page::FEW_PLUGINS,
             command: &command,
         };
         page.write(&report, &args.programs.version()?)?;

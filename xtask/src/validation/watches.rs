@@ -14,7 +14,7 @@ use super::findings::{Findings, on_numbers};
 use super::objects;
 use super::page::{self, Page};
 use super::random::Random;
-use super::scrub::scrub;
+use super::scrub::{drop_descriptions, scrub};
 use crate::http::{Address, Connection};
 use crate::servers::{Layout, Programs};
 use anyhow::{Context, Result};
@@ -106,6 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     order with their objects, but for bookmarks, without times, uids, \
                     resource versions and owners of fields.",
             unit: "watches",
+            plugins: page::FEW_PLUGINS,
             command: &command,
         };
         page.write(&report, &args.programs.version()?)?;
@@ -192,8 +193,7 @@ fn observe(address: &Address, path: &str, accept: &str, begun: mpsc::Sender<()>)
             return;
         }
         scrub(&mut event);
-        let columns = event.pointer_mut("/object/columnDefinitions").and_then(Value::as_array_mut);
-        columns.into_iter().flatten().for_each(|column| drop(column["description"].take()));
+        event.get_mut("object").into_iter().for_each(drop_descriptions);
         seen.events.push(event);
     });
     if let Err(error) = ended {

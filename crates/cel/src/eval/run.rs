@@ -6,6 +6,8 @@ use super::parts::{find, has_parts, missing, read_bytes};
 use super::program::{Attr, Base, Call, Fold, Node, Program, Qualifier, QualifierKind};
 use super::{Context, Error, Variables, accepts, compile};
 use crate::budget;
+use crate::library::json_patch;
+use crate::types::Type;
 use crate::value::{Key, Map, Str, Value};
 
 /// A local variable.
@@ -114,7 +116,7 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
                 self.context.charge(budget::MAP)?;
                 Ok(map.into())
             }
-            Node::Struct(name, fields) => {
+            Node::Struct(struct_name, fields) => {
                 let mut map = IndexMap::with_capacity(fields.len());
                 for (name, value, optional) in fields {
                     let value = match (optional, self.eval(value)?) {
@@ -126,11 +128,14 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
                             return Err(not_optional_entry(&name, &value));
                         }
                     };
+                    if &**struct_name == Type::JSON_PATCH {
+                        json_patch::check_field(name, &value)?;
+                    }
                     map.insert(Key::String(name.clone()), value);
                 }
                 self.context.allocate(map.len() * 2 * size_of::<Value<'_>>())?;
                 self.context.charge(budget::STRUCT)?;
-                Ok(Value::Map(Map::of_struct(name.clone(), map)))
+                Ok(Value::Map(Map::of_struct(struct_name.clone(), map)))
             }
             Node::Fold(fold) => self.fold(fold),
             Node::Append { accumulator, elements, constants } => {

@@ -1,4 +1,4 @@
-//! JSON pointers of patches: `jsonpatch.escapeKey`.
+//! JSON patches: the fields of `JSONPatch{…}`, and keys in JSON pointers (`jsonpatch.escapeKey`).
 
 use super::{Cost, Overload, global};
 use crate::eval::{Context, Error};
@@ -9,6 +9,39 @@ use crate::value::Value;
 pub(super) fn rows() -> Vec<Overload> {
     let row = global("jsonpatch.escapeKey", "string_jsonpatch_escapeKey_string", [Text], Text);
     vec![row.cost(Cost::Scan).call(escape_key)]
+}
+
+/// Checks the values of the fields of an operation, as far as their types were not known before.
+///
+/// # Errors
+///
+/// A field that there is not, or one that is no text.
+pub(crate) fn check_field(name: &str, value: &Value<'_>) -> Result<(), Error> {
+    match (name, value) {
+        ("op" | "path" | "from", Value::String(_)) | ("value", _) => Ok(()),
+        ("op" | "path" | "from", other) => {
+            let ty = go_type(other);
+            let text = format!("unexpected type {ty} for JSONPatchType '{name}' field");
+            Err(Error::message(text))
+        }
+        _ => Err(Error::message(format!("unexpected JSONPatchType field: {name}"))),
+    }
+}
+
+/// The type that Go has for a value.
+fn go_type(value: &Value<'_>) -> &'static str {
+    match value {
+        Value::Bool(_) => "bool",
+        Value::Int(_) => "int64",
+        Value::Uint(_) => "uint64",
+        Value::Double(_) => "float64",
+        Value::Bytes(_) => "[]uint8",
+        Value::Null => "structpb.NullValue",
+        Value::Timestamp(_) => "time.Time",
+        Value::Duration(_) => "time.Duration",
+        Value::List(_) => "[]interface {}",
+        _ => "map[string]interface {}",
+    }
 }
 
 /// A key as one step of a JSON pointer.
@@ -55,7 +88,12 @@ mod tests {
                 "JSONPatch{op: 1}",
                 "expected type of field 'op' is 'string' but provided type is 'int'",
             ),
-            ("JSONPatch{at: ''}", "undefined field 'at'"),
+            (
+                "JSONPatch{at: ''}",
+                "expected type of field 'at' is '' but provided type is 'string'",
+            ),
+            ("JSONPatch{at: dyn('')}", "unexpected JSONPatchType field: at"),
+            ("JSONPatch{op: dyn(1)}", "unexpected type int64 for JSONPatchType 'op' field"),
             ("Objects{}", "undeclared reference to 'Objects' (in container '')"),
         ] {
             let found = run(expression).unwrap_err();

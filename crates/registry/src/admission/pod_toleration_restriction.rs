@@ -2,12 +2,13 @@
 use super::tolerations::{covers, merged};
 use super::{Admission, Operation, Review};
 use crate::kind::annotated::{self, Struct, Type};
-use crate::kind::{list, text, toleration_errors};
+use crate::kind::{list, toleration_errors};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use setpoint_object::ApiError;
 use setpoint_object::meta::ObjectExt;
+use setpoint_quota::qos;
 
 const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
@@ -69,7 +70,7 @@ impl Admission for PodTolerationRestriction {
                 added = own.unwrap_or_else(|| self.default.clone());
             }
             // Pods with guaranteed resources stay on nodes that run out of memory.
-            if text(&pod["status"], "qosClass") != "BestEffort" && has_requests(pod) {
+            if qos::of(pod) != "BestEffort" {
                 added.push(json!({
                     "key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule",
                 }));
@@ -117,15 +118,6 @@ impl PodTolerationRestriction {
             "pod tolerations (possibly merged with namespace default tolerations) conflict with its {scope} whitelist"
         )))
     }
-}
-
-fn has_requests(pod: &Value) -> bool {
-    let spec = &pod["spec"];
-    let (requests, limits) =
-        (setpoint_quota::pod::requests(spec), setpoint_quota::pod::limits(spec));
-    ["cpu", "memory"].into_iter().any(|name| {
-        [&requests, &limits].into_iter().any(|a| a.get(name).is_some_and(|a| !a.is_zero()))
-    })
 }
 
 /// The tolerations in an annotation of the namespace, none if it is empty; `None` without the

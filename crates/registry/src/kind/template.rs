@@ -22,11 +22,11 @@ pub(super) use warnings::{
 use crate::features::Feature;
 use crate::kind::annotated::{self, Struct, Type};
 use crate::kind::at::At;
-use crate::kind::{address, format, list, resources, text};
+use crate::kind::{address, format, resources, text};
 use serde_json::Value;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::{field, name};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 /// The containers of a pod, by list.
 const CONTAINERS: [&str; 2] = ["initContainers", "containers"];
@@ -424,34 +424,4 @@ fn file_keys(at: &At<'_, '_>) {
             }
         }
     }
-}
-
-/// `BestEffort`, `Burstable` or `Guaranteed`, from the cpu and memory requests and limits of the
-/// pod, or of its containers.
-pub(super) fn qos_class(pod: &Value) -> &'static str {
-    let spec = &pod["spec"];
-    let mut requests: BTreeMap<(usize, &str), &str> = BTreeMap::new();
-    let mut limits: BTreeMap<(usize, &str), &str> = BTreeMap::new();
-    // Resources of the whole pod stand for those of its containers.
-    let containers: Vec<&Value> = match spec["resources"].is_object() {
-        true => vec![spec],
-        false => list(spec, "containers").iter().chain(list(spec, "initContainers")).collect(),
-    };
-    for (i, container) in containers.iter().enumerate() {
-        for (member, into) in [("requests", &mut requests), ("limits", &mut limits)] {
-            for name in ["cpu", "memory"] {
-                let amount = text(&container["resources"][member], name);
-                if !amount.is_empty() && amount != "0" {
-                    into.insert((i, name), amount);
-                }
-            }
-        }
-    }
-    if requests.is_empty() && limits.is_empty() {
-        return "BestEffort";
-    }
-    let is_limited = limits.len() == 2 * containers.len();
-    // A limit without a request is also the request.
-    let is_reserved = requests.iter().all(|(key, amount)| limits.get(key) == Some(amount));
-    if is_limited && is_reserved { "Guaranteed" } else { "Burstable" }
 }

@@ -184,6 +184,9 @@ fn resulted(expression: &Expression, error: &Error) -> String {
 struct Evaluation<'v> {
     programs: &'v Programs,
     request: RequestVariables<'v>,
+    /// Match conditions run. They are asked before the namespace is: for them it is null, as in
+    /// Kubernetes.
+    is_matching: Cell<bool>,
     /// The remaining cost budget on this thread; `None`: the limits of Kubernetes.
     inline_budget: Option<Cell<u64>>,
     read: RefCell<BTreeMap<&'v str, Read<'v>>>,
@@ -204,6 +207,7 @@ impl<'v> Evaluation<'v> {
         Self {
             programs,
             request: RequestVariables { request, object, old, namespace, params, questions },
+            is_matching: Cell::new(false),
             inline_budget: (place == Place::Here).then(|| Cell::new(HERE_COST_MAX)),
             read: RefCell::default(),
             awaited: Cell::default(),
@@ -222,7 +226,7 @@ impl<'v> Evaluation<'v> {
                 None => self.run(program, budget)?,
                 Some(name) => match self.programs.variables.get(*name) {
                     Some(Ok(variable)) => self.run(variable, budget)?,
-                    Some(Err(error)) => Err(Error::message(error.clone())),
+                    Some(Err(error)) => Err(Error::message(error.to_string())),
                     None => Err(Error::NoSuchKey((*name).to_owned())),
                 },
             };
@@ -280,7 +284,10 @@ impl<'v> Evaluation<'v> {
         let mut errors = Vec::new();
         let mut budget = CONDITIONS_COST_MAX;
         for condition in &self.programs.conditions {
-            match self.value(&condition.program, &mut budget) {
+            self.is_matching.set(true);
+            let value = self.value(&condition.program, &mut budget);
+            self.is_matching.set(false);
+            match value {
                 Ok(Cel::Bool(true)) => {}
                 Ok(_) => return Ok(Verdict::Unmet),
                 Err(Failure::Expression(error)) => errors.push(resulted(condition, &error)),
@@ -316,7 +323,10 @@ impl<'v> Evaluation<'v> {
 }
 impl<'v> Variables<'v> for Evaluation<'v> {
     fn get(&self, name: &str) -> Option<Result<Cel<'v>, Error>> {
-        self.request.get(name)
+        match name {
+            "namespaceObject" if self.is_matching.get() => Some(Ok(Cel::Null)),
+            name => self.request.get(name),
+        }
     }
     fn field(&self, name: &str, field: &str) -> Option<Result<Cel<'v>, Error>> {
         let (field, _) =

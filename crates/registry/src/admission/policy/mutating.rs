@@ -311,12 +311,14 @@ impl Mutating<'_> {
             patch::carry_out(object, made)
         } else {
             let mut merged = object.clone();
-            let merge = match is_own {
-                true => patch::merge(&row.schema, !row.has_go_type(), &mut merged, made),
-                false => match builtin::type_schema(&kind.group, &kind.version, &kind.kind) {
-                    Some(schema) => patch::merge(&schema, false, &mut merged, made),
-                    None => Err(format!("the kind {} has no schema", kind.kind)),
-                },
+            // Kubernetes takes types from the document of the kind's group and version, which has
+            // those of subresources only if it is the resource's, too.
+            let is_there = (&kind.group, &kind.version) == (&row.gvk.group, &row.gvk.version);
+            let schema = builtin::type_schema(&kind.group, &kind.version, &kind.kind);
+            let merge = match schema.filter(|_| is_there) {
+                _ if is_own => patch::merge(&row.schema, !row.has_go_type(), &mut merged, made),
+                Some(schema) => patch::merge(&schema, false, &mut merged, made),
+                None => Err(untyped(&kind)),
             };
             merge.map(|()| Some(merged))
         };
@@ -352,6 +354,13 @@ fn unconverted(kind: &GroupVersionKind, error: &ApiError) -> String {
     let text = text.strip_prefix("Internal error occurred: ").unwrap_or(text);
     let GroupVersionKind { group, version, kind } = kind;
     format!("unable to convert unstructured object to {group}/{version}, Kind={kind}: {text}")
+}
+/// The text for a kind that Kubernetes does not find a type of.
+fn untyped(GroupVersionKind { group, version, kind }: &GroupVersionKind) -> String {
+    format!(
+        "error applying patch: failed to convert patch object to typed object: no corresponding \
+         type for {group}/{version}, Kind={kind}"
+    )
 }
 fn denied(policy: &Policy, binding: &Binding, text: &str) -> String {
     format!("policy '{}' with binding '{}' denied request: {text}", policy.name, binding.name)

@@ -1,6 +1,6 @@
 //! The compiled expressions of a policy.
 use super::stored::Policy;
-use crate::kind::admissionregistration::expression::{Environment, Wanted};
+use crate::kind::admissionregistration::expression::{Environment, Fault, Wanted};
 use crate::kind::{list, text};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 pub(super) const SOURCE_BYTES_MAX: usize = 2 << 20;
 
 /// An expression that may have been stored before it was checked.
-pub(super) type Compiled = Result<Program, String>;
+pub(super) type Compiled = Result<Program, Fault>;
 
 /// The expressions of a policy.
 #[derive(Debug, Default)]

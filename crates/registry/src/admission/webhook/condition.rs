@@ -113,7 +113,7 @@ fn evaluate(
         let mut context = Context::new(one);
         let result = match program {
             Ok(program) => program.evaluate(&mut context, &variables),
-            Err(error) => Err(eval::Error::message(error.clone())),
+            Err(fault) => Err(eval::Error::message(fault.to_string())),
         };
         left = match left.checked_sub(context.cost()) {
             Some(left) => left,

@@ -85,7 +85,7 @@ pub(super) struct Hook {
     pub(super) is_reinvoked: bool,
     /// The expressions of its match conditions.
     pub(super) conditions: Vec<String>,
-    compiled: OnceLock<Vec<Result<Program, String>>>,
+    compiled: OnceLock<Vec<Result<Program, expression::Fault>>>,
 }
 impl Hook {
     /// `of`: the beginning of its uid, and the name of its configuration.
@@ -123,7 +123,7 @@ impl Hook {
         self.compiled.get().is_some()
     }
     /// The conditions' programs, compiled at the first call.
-    pub(super) fn programs(&self) -> &[Result<Program, String>] {
+    pub(super) fn programs(&self) -> &[Result<Program, expression::Fault>] {
         let compile = |expression: &String| expression::condition(expression);
         self.compiled.get_or_init(|| self.conditions.iter().map(compile).collect())
     }

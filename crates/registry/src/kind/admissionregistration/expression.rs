@@ -1,11 +1,13 @@
 //! Expressions in CEL about a request: match conditions of webhooks and policies, and the other
 //! expressions of policies (spec: admission §4, §5, §6).
+use serde_json::Value;
 use setpoint_cel::check::{Checked, Env, check};
 use setpoint_cel::decl::{DeclType, ListType};
 use setpoint_cel::eval::Program;
 use setpoint_cel::macros::Macros;
 use setpoint_cel::parse::parse;
 use setpoint_cel::types::Type;
+use setpoint_object::field::{self, Path};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -60,6 +62,26 @@ impl Wanted {
     }
 }
 
+/// Why an expression cannot be used: the detail of a field's error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Fault {
+    /// It does not compile, or has another type than is wanted.
+    #[error("{0}")]
+    Invalid(String),
+    /// It compiles, but a constant in it has no value, such as `int('x')`.
+    #[error("{0}")]
+    Internal(String),
+}
+impl Fault {
+    /// The error of a field, in which an expression is shown like this.
+    pub(crate) fn of_field(self, path: Path, shown: &Value) -> field::Error {
+        match self {
+            Self::Invalid(detail) => field::Error::invalid(path, shown, detail),
+            Self::Internal(detail) => field::Error::internal(path, detail),
+        }
+    }
+}
+
 /// What expressions may refer to.
 #[derive(Debug, Clone)]
 pub(crate) struct Environment {
@@ -105,27 +127,27 @@ impl Environment {
     /// # Errors
     ///
     /// As [`Environment::compile`].
-    pub(crate) fn variable(&mut self, name: &str, expression: &str) -> Result<Program, String> {
+    pub(crate) fn variable(&mut self, name: &str, expression: &str) -> Result<Program, Fault> {
         let checked = self.check(expression, Wanted::Anything);
-        let ty = checked.as_ref().map_or(Type::Dyn, |checked| checked.result_type().clone());
-        let ty = if is_deeper(&ty, VARIABLE_DEPTH_MAX) { Type::Dyn } else { ty };
+        let ty = checked
+            .as_ref()
+            .map_or(Type::Dyn, |checked| of_variable(checked.result_type(), VARIABLE_DEPTH_MAX));
         self.variables.insert(name.to_owned(), ty);
-        checked.and_then(|checked| Program::new(&checked).instantiated())
+        checked.and_then(instantiated)
     }
     /// Compiles an expression.
     ///
     /// # Errors
     ///
-    /// The detail of a field's error: it does not compile, or has another type.
-    pub(crate) fn compile(&self, expression: &str, wanted: Wanted) -> Result<Program, String> {
-        let checked = self.check(expression, wanted)?;
-        Program::new(&checked).instantiated()
+    /// It does not compile, or has another type, or a constant in it has no value.
+    pub(crate) fn compile(&self, expression: &str, wanted: Wanted) -> Result<Program, Fault> {
+        self.check(expression, wanted).and_then(instantiated)
     }
-    fn check(&self, expression: &str, wanted: Wanted) -> Result<Checked, String> {
+    fn check(&self, expression: &str, wanted: Wanted) -> Result<Checked, Fault> {
         let checked = self
             .issues(expression, wanted)
-            .map_err(|text| format!("compilation failed: {text}"))?;
-        wanted.check(checked.result_type())?;
+            .map_err(|text| Fault::Invalid(format!("compilation failed: {text}")))?;
+        wanted.check(checked.result_type()).map_err(Fault::Invalid)?;
         Ok(checked)
     }
     /// Checks the types of an expression, except for that of its value.
@@ -166,18 +188,40 @@ impl Environment {
 /// # Errors
 ///
 /// As [`Environment::compile`].
-pub(crate) fn condition(expression: &str) -> Result<Program, String> {
+pub(crate) fn condition(expression: &str) -> Result<Program, Fault> {
     Environment::new(false).compile(expression, Wanted::Bool)
 }
 
-/// Whether a type nests deeper than this.
-fn is_deeper(ty: &Type, depth: usize) -> bool {
-    let parts: &[&Type] = match ty {
-        Type::List(inner) | Type::Optional(inner) | Type::Type(Some(inner)) => &[inner],
-        Type::Map(key, value) => &[key, value],
-        _ => return false,
-    };
-    depth == 0 || parts.iter().any(|part| is_deeper(part, depth - 1))
+fn instantiated(checked: Checked) -> Result<Program, Fault> {
+    Program::new(&checked).instantiated().map_err(Fault::Internal)
+}
+
+/// The type that later expressions know a variable by: types of CEL itself, lists and maps of
+/// them. All others are dynamic, and so is what nests deeper than this.
+fn of_variable(ty: &Type, depth: usize) -> Type {
+    let part = |ty: &Type| of_variable(ty, depth.saturating_sub(1));
+    match ty {
+        Type::List(_) | Type::Map(..) if depth == 0 => Type::Dyn,
+        Type::List(element) => Type::list(part(element)),
+        Type::Map(key, value) => Type::map(part(key), part(value)),
+        Type::Any
+        | Type::Null
+        | Type::Bool
+        | Type::Int
+        | Type::Uint
+        | Type::Double
+        | Type::String
+        | Type::Bytes
+        | Type::Timestamp
+        | Type::Duration => ty.clone(),
+        Type::Error
+        | Type::Dyn
+        | Type::Optional(_)
+        | Type::Type(_)
+        | Type::Param(_)
+        | Type::Object(_)
+        | Type::Opaque(_) => Type::Dyn,
+    }
 }
 
 fn text() -> DeclType {
@@ -281,17 +325,20 @@ mod tests {
                 condition(expression).err()
             );
         }
-        assert_eq!(condition("1 + 1").unwrap_err(), "must evaluate to bool but got int");
-        let unknown = condition("request.foo == 1").unwrap_err();
+        assert_eq!(
+            condition("1 + 1").unwrap_err().to_string(),
+            "must evaluate to bool but got int"
+        );
+        let unknown = condition("request.foo == 1").unwrap_err().to_string();
         assert!(unknown.contains("compilation failed: ERROR: <input>:1:8: undefined field 'foo'"));
-        assert!(condition("object.a ==").unwrap_err().contains("Syntax error"));
+        assert!(condition("object.a ==").unwrap_err().to_string().contains("Syntax error"));
     }
 
     #[test]
     fn policies_have_params_variables_and_patches() {
         let plain = Environment::new(false);
         let fault = |environment: &Environment, expression: &str, wanted: Wanted| {
-            environment.compile(expression, wanted).unwrap_err()
+            environment.compile(expression, wanted).unwrap_err().to_string()
         };
         let unknown = fault(&plain, "params.x", Wanted::Bool);
         assert!(unknown.contains("undeclared reference to 'params'"), "{unknown}");
@@ -332,6 +379,24 @@ mod tests {
         assert!(
             fault(&policy, "variables.size == 'a'", Wanted::Bool).contains("no matching overload")
         );
+        // Later expressions know variables by simple types.
+        for (name, expression) in [
+            ("amount", "quantity('1')"),
+            ("kind", "type(1)"),
+            ("maybe", "optional.of(1)"),
+            ("asked", "authorizer.requestResource"),
+            ("meta", "namespaceObject.metadata"),
+            ("amounts", "[quantity('1')]"),
+        ] {
+            assert!(policy.variable(name, expression).is_ok());
+            let used = format!("variables.{name} == 1");
+            let is_list = name == "amounts";
+            assert_eq!(policy.compile(&used, Wanted::Bool).is_err(), is_list, "{used}");
+        }
+        assert!(policy.compile("variables.amounts[0] == 1", Wanted::Bool).is_ok());
+        let text = "program instantiation failed: type conversion error from 'string' to 'int'";
+        let internal = policy.compile("int('x') == 1", Wanted::Bool).unwrap_err();
+        assert_eq!(internal, Fault::Internal(text.to_owned()));
         assert_eq!(
             fault(&policy, "[]", Wanted::Operations),
             "must evaluate to list(JSONPatch) but got list(dyn)"

@@ -168,8 +168,8 @@ fn variables(spec: &Value, environment: &mut Environment, path: &Path, errors: &
                 errors.push(Error::required(path, "expression is not specified"));
             }
             expression => {
-                if let Err(detail) = environment.variable(name, expression) {
-                    errors.push(Error::invalid(path, given, detail));
+                if let Err(fault) = environment.variable(name, expression) {
+                    errors.push(fault.of_field(path, given));
                 }
             }
         }
@@ -195,8 +195,8 @@ fn expression(
     };
     if trimmed.is_empty() {
         errors.push(Error::required(path.child(member), format!("{member} is not specified")));
-    } else if let Err(detail) = environment.compile(compiled, wanted) {
-        errors.push(Error::invalid(path.child(member), &shown.into(), detail));
+    } else if let Err(fault) = environment.compile(compiled, wanted) {
+        errors.push(fault.of_field(path.child(member), &shown.into()));
     }
 }
 

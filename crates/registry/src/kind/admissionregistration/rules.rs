@@ -117,8 +117,8 @@ pub(super) fn conditions(
         let (name, expression) = (text(condition, "name"), text(condition, "expression").trim());
         if expression.is_empty() {
             errors.push(Error::required(path.child("expression"), ""));
-        } else if let Err(detail) = environment.compile(expression, Wanted::Bool) {
-            errors.push(Error::invalid(path.child("expression"), &expression.into(), detail));
+        } else if let Err(fault) = environment.compile(expression, Wanted::Bool) {
+            errors.push(fault.of_field(path.child("expression"), &expression.into()));
         }
         if name.is_empty() {
             errors.push(Error::required(path.child("name"), ""));

@@ -162,8 +162,7 @@ fn prepare(context: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
     label_keys::merge(pod, merges_spread);
     template::take_app_armor(pod);
     // A class that the client gives stays, whatever the resources say.
-    let given = pod["status"]["qosClass"].as_str().filter(|class| !class.is_empty());
-    let class = given.unwrap_or_else(|| template::qos_class(pod)).to_owned();
+    let class = setpoint_quota::qos::of(pod).to_owned();
     pod["status"] = json!({"phase": "Pending", "qosClass": class});
     if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
         let message = "Scheduling is blocked due to non-empty scheduling gates";

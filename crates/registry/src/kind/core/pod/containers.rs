@@ -3,10 +3,10 @@
 use super::rules;
 use crate::features::Feature;
 use crate::kind::at::{At, check, same};
-use crate::kind::template::qos_class;
 use crate::kind::{Context, Part, Report, list, template, text};
 use serde_json::Value;
 use setpoint_object::field;
+use setpoint_quota::qos;
 
 pub(super) const EPHEMERAL: Part = Part {
     validate: validate_ephemeral,
@@ -115,9 +115,7 @@ fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut Report) {
         return errors.push(field::Error::forbidden(path, "windows pods cannot be resized"));
     }
     check(new, Some(old), errors, rules);
-    let stored = text(&old["status"], "qosClass");
-    let (before, after) = (if stored.is_empty() { qos_class(old) } else { stored }, qos_class(new));
-    if before != after {
+    if qos::of(old) != qos::of_spec(&new["spec"]) {
         errors.push(field::Error::invalid(
             field::Path::new("spec"),
             &new["status"]["qosClass"],

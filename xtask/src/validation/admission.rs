@@ -1,0 +1,366 @@
+//! `cargo xtask admission`: has Kubernetes' own kube-apiserver and `setpoint up` judge the same
+//! requests by the same policies, quotas and ranges, and writes how the answers differ in
+//! `docs/admission.md`.
+//!
+//! A case has a namespace of its own, with drawn policies, quotas or ranges, or with annotations
+//! that plugins of pods look at. A dozen drawn writes follow, most of them for real. A case ends at
+//! the first difference of what is accepted, as the servers have other objects then. The seed and the number of a case
+//! say all of it.
+
+mod account;
+mod expression;
+mod policy;
+mod request;
+
+use super::answer::Class;
+use super::both::{Shown, Sides, both};
+use super::findings::{Findings, on_numbers};
+use super::objects;
+use super::page::{self, Page};
+use super::random::Random;
+use super::scrub::without_chance_in_items;
+use super::text;
+use super::write::Write;
+use crate::servers::{Layout, Programs};
+use anyhow::{Result, ensure};
+use policy::Form;
+use request::Request;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long both servers have to take note of a case: kube-apiserver looks at policies once in a
+/// second.
+const NOTED: Duration = Duration::from_secs(3);
+/// How many requests a case has.
+const REQUESTS: usize = 12;
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    programs: Programs,
+    /// How many cases.
+    #[arg(long, default_value_t = 3_000)]
+    cases: usize,
+    /// The seed of the cases.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only the case with this number, with both servers' answers. May be repeated.
+    #[arg(long)]
+    case: Vec<usize>,
+    /// Prints the differences, and leaves the page alone.
+    #[arg(long)]
+    no_page: bool,
+    /// How many cases run at once.
+    #[arg(long, default_value_t = 48)]
+    connections: usize,
+}
+
+/// An object that is there before the requests of a case.
+#[derive(Clone, Debug)]
+struct SetUp {
+    path: String,
+    body: Value,
+    /// What is written to its status.
+    status: Option<Value>,
+}
+
+impl SetUp {
+    fn new(path: String, body: Value) -> Self {
+        Self { path, body, status: None }
+    }
+
+    /// The path of the object.
+    fn object(&self) -> String {
+        format!("{}/{}", self.path, self.body["metadata"]["name"].as_str().unwrap_or_default())
+    }
+
+    /// The resource.
+    fn resource(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Whether it is about other namespaces, too, and goes with its case.
+    fn is_everywhere(&self) -> bool {
+        !self.path.contains("/namespaces/")
+    }
+}
+
+/// A drawn case.
+#[derive(Debug)]
+struct Case {
+    /// What judges its requests.
+    judges: &'static str,
+    namespace: String,
+    set_up: Vec<SetUp>,
+    requests: Vec<Request>,
+}
+
+fn drawn(seed: u64, number: usize) -> Case {
+    let random = &mut Random::new(seed, number);
+    let namespace = format!("a-{number}");
+    let (mut labels, mut annotations) = (json!({}), json!({}));
+    if random.percent(60) {
+        labels["env"] = ["prod", "test"][random.below(2)].into();
+    }
+    let mut rest = Vec::new();
+    let mut pods = 25;
+    let judges = match random.below(100) {
+        0..35 => {
+            rest.extend(policy::draw(random, Form::Validating, &namespace));
+            "validating policies"
+        }
+        35..65 => {
+            rest.extend(policy::draw(random, Form::Mutating, &namespace));
+            if random.percent(25) {
+                rest.extend(policy::draw(random, Form::Validating, &namespace));
+            }
+            "mutating policies"
+        }
+        65..80 => {
+            rest.extend(account::quotas(random, &namespace));
+            if random.percent(25) {
+                rest.extend(account::ranges(random, &namespace));
+            }
+            pods = 50;
+            "quotas"
+        }
+        80..90 => {
+            rest.extend(account::ranges(random, &namespace));
+            pods = 75;
+            "ranges"
+        }
+        _ => {
+            let (more, notes) = account::of_pods(random);
+            for (name, value) in more.as_object().into_iter().flatten() {
+                labels[name] = value.clone();
+            }
+            annotations = notes;
+            pods = 80;
+            "plugins of pods"
+        }
+    };
+    let object = json!({
+        "metadata": {"name": namespace, "labels": labels, "annotations": annotations},
+    });
+    let mut set_up = vec![SetUp::new("/api/v1/namespaces".into(), object)];
+    set_up.extend(rest);
+    let requests = (0..REQUESTS).map(|_| request::draw(random, &namespace, pods)).collect();
+    Case { judges, namespace, set_up, requests }
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let servers = args.programs.start("admission", Layout::Admitting)?;
+    prepare(&mut servers.connect())?;
+    for number in &args.case {
+        println!("\ncase {number}");
+        play(*number, &drawn(args.seed, *number), &mut servers.connect(), None)?;
+    }
+    if !args.case.is_empty() {
+        return Ok(());
+    }
+    let findings = Findings::default();
+    on_numbers(&servers, args.connections, args.cases, |number, sides| {
+        play(number, &drawn(args.seed, number), sides, Some(&findings))
+    })?;
+    let report = findings.into_report()?;
+    print!("{}", page::listing(&report));
+    if !args.no_page && args.programs.is_default() {
+        let command = format!(
+            "admission --kube-apiserver PATH --etcd PATH --cases {} --seed {}",
+            args.cases, args.seed
+        );
+        let page = Page {
+            path: "docs/admission.md",
+            title: "What admission plugins do",
+            about: "The same requests to kube-apiserver and to `setpoint up`, which judge them by \
+                    the same objects. A case has a namespace with a validating or a mutating \
+                    policy, its binding and its parameters, with quotas, with ranges, or with \
+                    annotations and labels for the plugins of pods; expressions, selectors, rules \
+                    and amounts are drawn, right and odd ones. Then objects of some kinds are \
+                    created, updated, patched, applied, deleted, scaled, evicted, bound and \
+                    resized. Compared are code, reason, causes, message, warnings, the object with \
+                    `managedFields`, and what the quotas have counted, without times, uids and \
+                    what else is made by chance. A case ends at the first \
+                    difference of what is accepted.",
+            unit: "requests",
+            plugins: "Both with all plugins but those that call webhooks or mount tokens",
+            command: &command,
+        };
+        page.write(&report, &args.programs.version()?)?;
+    }
+    Ok(())
+}
+
+/// Gives both servers what all cases need.
+fn prepare(sides: &mut Sides) -> Result<()> {
+    let class = |name: &str, value: i64| json!({"metadata": {"name": name}, "value": value});
+    let storage = |name: &str| json!({"metadata": {"name": name}, "provisioner": "example.com/a"});
+    let thin = json!({
+        "metadata": {"name": "thin"}, "handler": "thin",
+        "overhead": {"podFixed": {"cpu": "10m", "memory": "8Mi"}},
+        "scheduling": {"nodeSelector": {"thin": "yes"}},
+    });
+    let objects = [
+        ("/apis/scheduling.k8s.io/v1/priorityclasses", class("low", 1)),
+        ("/apis/scheduling.k8s.io/v1/priorityclasses", class("high", 1_000)),
+        ("/apis/storage.k8s.io/v1/storageclasses", storage("fast")),
+        ("/apis/storage.k8s.io/v1/storageclasses", storage("slow")),
+        ("/apis/node.k8s.io/v1/runtimeclasses", thin),
+        ("/api/v1/namespaces", json!({"metadata": {"name": "other"}})),
+    ];
+    for side in sides.iter_mut() {
+        for (path, object) in &objects {
+            let answer = side.send("POST", path, object.to_string().as_bytes())?;
+            ensure!(answer.code == 201, "{path}: {}", text(&answer));
+        }
+    }
+    objects::define_shapes(sides)
+}
+
+/// Plays a case. Without findings it shows each request and both answers.
+fn play(number: usize, case: &Case, sides: &mut Sides, findings: Option<&Findings>) -> Result<()> {
+    let is_same = set_up(number, case, sides, findings)?;
+    if is_same {
+        wait_until_noted();
+        judge(number, case, sides, findings)?;
+    }
+    for one in case.set_up.iter().skip(1).filter(|one| one.is_everywhere()) {
+        both(sides, |side, _| side.send("DELETE", &one.object(), b""))?;
+    }
+    Ok(())
+}
+
+/// Makes the objects of a case. Returns whether both servers took the same.
+fn set_up(
+    number: usize,
+    case: &Case,
+    sides: &mut Sides,
+    findings: Option<&Findings>,
+) -> Result<bool> {
+    for one in &case.set_up {
+        let answers =
+            both(sides, |side, _| side.send("POST", &one.path, one.body.to_string().as_bytes()))?;
+        let shown = Shown::of(answers, &one.body, None);
+        let about = format!("create of {}", one.resource());
+        let example = format!("POST {} {}", one.path, one.body);
+        let is_different = note(number, case, &about, &shown, &example, findings, shown.differs())?;
+        if is_different {
+            return Ok(false);
+        }
+        if let Some(status) = &one.status {
+            let patch = json!({"status": status}).to_string();
+            let path = format!("{}/status", one.object());
+            both(sides, |side, _| side.send("PATCH", &path, patch.as_bytes()))?;
+        }
+    }
+    Ok(true)
+}
+
+#[expect(clippy::disallowed_methods, reason = "another process is waited for")]
+fn wait_until_noted() {
+    std::thread::sleep(NOTED);
+}
+
+/// Sends the requests of a case.
+fn judge(number: usize, case: &Case, sides: &mut Sides, findings: Option<&Findings>) -> Result<()> {
+    let quotas = format!("/api/v1/namespaces/{}/resourcequotas", case.namespace);
+    let is_counted = case.set_up.iter().any(|one| one.path == quotas);
+    for request in &case.requests {
+        let Request { write, path, body, resource } = request;
+        let bytes = if body.is_null() { String::new() } else { body.to_string() };
+        let answers = both(sides, |side, _| {
+            let sent = write.content_type();
+            side.send_as(write.method(), path, bytes.as_bytes(), sent, "application/json")
+        })?;
+        let shown = Shown::of(answers.map(without_chance_in_items), &asked(request), None);
+        let about = format!("{} of {resource}", write.name());
+        let example = format!("{} {path} {bytes}", write.method());
+        let is_different = note(number, case, &about, &shown, &example, findings, shown.differs())?;
+        // What both refuse leaves the objects as they were.
+        if is_different && shown.are_accepted().contains(&true) {
+            return Ok(());
+        }
+        if is_counted {
+            let answers = both(sides, |side, _| side.send("GET", &quotas, b""))?;
+            let [ours, original] = answers.clone().map(|answer| used(&answer.body));
+            let shown = Shown::of(answers, &Value::Null, None);
+            let class = Class::of_bodies(&ours, &original);
+            if note(number, case, "quotas after it", &shown, &example, findings, class)? {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the server's answer is compared with: the object that the request names.
+fn asked(request: &Request) -> Value {
+    match request.write {
+        Write::Json => Value::Null,
+        _ => request.body.clone(),
+    }
+}
+
+/// What quotas have counted, by their names.
+fn used(list: &[u8]) -> Value {
+    let list: Value = serde_json::from_slice(list).unwrap_or_default();
+    let items = list["items"].as_array().cloned().unwrap_or_default();
+    let of = |quota: Value| {
+        let name = quota["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        (name, quota["status"].clone())
+    };
+    items.into_iter().map(of).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// Counts a request, or shows it. Returns whether the answers differ.
+fn note(
+    number: usize,
+    case: &Case,
+    about: &str,
+    shown: &Shown,
+    example: &str,
+    findings: Option<&Findings>,
+    class: Option<Class>,
+) -> Result<bool> {
+    let is_different = class.is_some();
+    let Some(findings) = findings else {
+        let [ours, original] = &shown.answers;
+        println!("{example}\n  {} / {}", ours.code, original.code);
+        for answer in &shown.answers {
+            if is_different || answer.code >= 400 {
+                println!("  {:?} {}", answer.warnings, String::from_utf8_lossy(&answer.body));
+            }
+        }
+        if let Some(class) = &class {
+            println!("  {class:?}");
+        }
+        return Ok(is_different);
+    };
+    let [_, is_accepted] = shown.are_accepted();
+    let difference = class.map(|class| (format!("admission: {}: {about}", case.judges), class));
+    findings.add(case.judges, is_accepted, (number, example.to_owned()), difference)?;
+    Ok(is_different)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_a_function_of_the_seed() {
+        let all = |seed| (0..50).map(|n| format!("{:?}", drawn(seed, n))).collect::<Vec<_>>();
+        assert_eq!(all(1), all(1));
+        assert_ne!(all(1), all(2));
+    }
+
+    #[test]
+    fn what_quotas_have_counted_is_found_by_name() {
+        let list = json!({"items": [
+            {"metadata": {"name": "b"}, "status": {"used": {"pods": "1"}}},
+            {"metadata": {"name": "a"}, "status": {}},
+        ]});
+        let found = used(list.to_string().as_bytes());
+        assert_eq!(found, json!({"a": {}, "b": {"used": {"pods": "1"}}}));
+    }
+}
