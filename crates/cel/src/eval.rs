@@ -6,6 +6,7 @@
 //! variables: `c ? x : y` costs what `c` costs.
 
 mod compile;
+mod overload;
 mod parts;
 mod program;
 mod run;

@@ -116,6 +116,24 @@ fn with_limited_overhead(spec: &Value, mut total: Amounts, whole: Amounts) -> Am
     total
 }
 
+/// The amounts of a pod that ranges limit: those of its containers, with its own cpu and memory in
+/// their place, without the overhead. `member` is `requests` or `limits`.
+pub fn ranged(spec: &Value, member: &str) -> Amounts {
+    let mut total = of_containers(spec, member);
+    let own = quantities(&spec["resources"][member]);
+    total.extend(own.into_iter().filter(|(name, _)| matches!(&**name, "cpu" | "memory")));
+    total
+}
+
+/// Whether a pod has amounts of its own for a resource that pods may have them for.
+pub fn has_own(spec: &Value) -> bool {
+    let is_for_pods =
+        |name: &String| matches!(&**name, "cpu" | "memory") || name.starts_with("hugepages-");
+    ["requests", "limits"].into_iter().any(|member| {
+        spec["resources"][member].as_object().is_some_and(|own| own.keys().any(is_for_pods))
+    })
+}
+
 /// The amounts of the containers, without those of the whole pod. `member` is `requests` or
 /// `limits`.
 pub fn of_containers(spec: &Value, member: &str) -> Amounts {

@@ -24,7 +24,7 @@ use super::write::Write;
 use crate::servers::{Layout, Programs};
 use anyhow::{Result, ensure};
 use policy::Form;
-use request::Request;
+use request::{Drawer, Names, Request};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -144,8 +144,16 @@ fn drawn(seed: u64, number: usize) -> Case {
         "metadata": {"name": namespace, "labels": labels, "annotations": annotations},
     });
     let mut set_up = vec![SetUp::new("/api/v1/namespaces".into(), object)];
-    set_up.extend(rest);
-    let requests = (0..REQUESTS).map(|_| request::draw(random, &namespace, pods)).collect();
+    // Policies come last, as they judge what comes after them.
+    let (last, first): (Vec<_>, Vec<_>) = rest.into_iter().partition(SetUp::is_everywhere);
+    set_up.extend(first.into_iter().chain(last));
+    let names = match judges {
+        // What is there already is counted by the original.
+        "quotas" => Names::New,
+        _ => Names::Few,
+    };
+    let mut drawer = Drawer { random, namespace: &namespace, names, pods };
+    let requests = (0..REQUESTS).map(|number| drawer.draw(number)).collect();
     Case { judges, namespace, set_up, requests }
 }
 
@@ -215,7 +223,19 @@ fn prepare(sides: &mut Sides) -> Result<()> {
             ensure!(answer.code == 201, "{path}: {}", text(&answer));
         }
     }
-    objects::define_shapes(sides)
+    objects::define_shapes(sides)?;
+    // The original looks at kinds of parameters as long as a policy has them.
+    for number in 0..policy::PARAM_KINDS.len() {
+        for form in [Form::Validating, Form::Mutating] {
+            for one in policy::of_nobody(form, number) {
+                for side in sides.iter_mut() {
+                    let answer = side.send("POST", &one.path, one.body.to_string().as_bytes())?;
+                    ensure!(answer.code == 201, "{}: {}", one.path, text(&answer));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Plays a case. Without findings it shows each request and both answers.

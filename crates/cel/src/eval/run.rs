@@ -2,6 +2,7 @@
 
 use indexmap::IndexMap;
 
+use super::overload::no_such_overload;
 use super::parts::{find, has_parts, missing, read_bytes};
 use super::program::{Attr, Base, Call, Fold, Node, Program, Qualifier, QualifierKind};
 use super::{Context, Error, Variables, accepts, compile};
@@ -551,13 +552,4 @@ fn not_optional_entry(key: &Value<'_>, value: &Value<'_>) -> Error {
         crate::library::display(key),
         crate::library::display(value),
     ))
-}
-
-fn no_such_overload(function: &str, args: &[Value<'_>]) -> Error {
-    // Operators do not say which types they were given.
-    if function.starts_with(['_', '@', '!', '-']) {
-        return Error::NoSuchOverload;
-    }
-    let types: Vec<_> = args.iter().map(Value::type_name).collect();
-    Error::message(format!("no such overload: {function}({})", types.join(", ")))
 }

@@ -1,7 +1,6 @@
 //! ExtendedResourceToleration: tolerations for nodes that are reserved for an extended resource.
-use super::tolerations::merged;
 use super::{Admission, Operation, Review};
-use crate::kind::list;
+use crate::kind::{list, text};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -30,12 +29,30 @@ impl Admission for ExtendedResourceToleration {
             .flat_map(|requests| requests.keys().cloned())
             .filter(|name| setpoint_quota::is_extended(name))
             .collect();
-        if !requested.is_empty() {
-            let tolerate =
-                |name: String| json!({"key": name, "operator": "Exists", "effect": "NoSchedule"});
-            let added: Vec<Value> = requested.into_iter().map(tolerate).collect();
-            pod["spec"]["tolerations"] = merged(list(&pod["spec"], "tolerations"), &added).into();
+        let mut tolerations = list(&pod["spec"], "tolerations").to_vec();
+        let mut missing = requested.clone();
+        for toleration in &mut tolerations {
+            let name = text(toleration, "key").to_owned();
+            if requested.contains(&name) && is_for_all_values(toleration) {
+                missing.remove(&name);
+                *toleration = of(&name);
+            }
+        }
+        tolerations.extend(missing.iter().map(|name| of(name)));
+        if !tolerations.is_empty() {
+            pod["spec"]["tolerations"] = tolerations.into();
         }
         futures::future::ready(Ok(())).boxed()
     }
+}
+
+/// The toleration of a resource.
+fn of(name: &str) -> Value {
+    json!({"key": name, "operator": "Exists", "effect": "NoSchedule"})
+}
+/// Whether a toleration is that of a resource, but for how long it holds.
+fn is_for_all_values(toleration: &Value) -> bool {
+    text(toleration, "operator") == "Exists"
+        && text(toleration, "effect") == "NoSchedule"
+        && text(toleration, "value").is_empty()
 }

@@ -156,9 +156,13 @@ pub(super) fn warnings(object: &Value) -> Vec<String> {
     all.append(&mut template::template_warnings(&object["spec"]["template"], "spec.template"));
     all
 }
-/// Warnings for a workload that changed.
+/// Whether an update has changed what a generation counts: the spec, or annotations of some kinds.
+pub(super) fn has_stepped(object: &Value, old: &Value) -> bool {
+    object["metadata"]["generation"] != old["metadata"]["generation"]
+}
+/// Warnings for a workload of another generation.
 pub(super) fn update_warnings(object: &Value, old: &Value) -> Vec<String> {
-    if object["spec"] == old["spec"] { Vec::new() } else { template_warnings(object) }
+    if has_stepped(object, old) { template_warnings(object) } else { Vec::new() }
 }
 /// Warnings for a template alone.
 pub(super) fn template_warnings(object: &Value) -> Vec<String> {

@@ -7,6 +7,19 @@ use serde_json::{Map, Value, json};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
+/// The kinds of parameters.
+pub(super) const PARAM_KINDS: [(&str, &str); 4] = [
+    ("v1", "ConfigMap"),
+    ("v1", "Namespace"),
+    ("reads.example.com/v1", "Shape"),
+    ("reads.example.com/v2", "Shape"),
+];
+
+fn param_kind(number: usize) -> Value {
+    let (version, kind) = PARAM_KINDS[number % PARAM_KINDS.len()];
+    json!({"apiVersion": version, "kind": kind})
+}
+
 /// What a policy does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
@@ -21,19 +34,8 @@ pub(super) fn draw(random: &mut Random, form: Form, namespace: &str) -> Vec<SetU
     let mut spec = Map::new();
     scope.has_params = random.percent(35);
     if scope.has_params {
-        let kind = one(
-            random,
-            &[
-                json!({"apiVersion": "v1", "kind": "ConfigMap"}),
-                json!({"apiVersion": "v1", "kind": "ConfigMap"}),
-                json!({"apiVersion": "v1", "kind": "ConfigMap"}),
-                json!({"apiVersion": "v1", "kind": "ConfigMap"}),
-                json!({"apiVersion": "v1", "kind": "Namespace"}),
-                json!({"apiVersion": "reads.example.com/v1", "kind": "Shape"}),
-                json!({"apiVersion": "reads.example.com/v2", "kind": "Shape"}),
-            ],
-        );
-        spec.insert("paramKind".into(), kind);
+        let number = if random.percent(60) { 0 } else { random.below(PARAM_KINDS.len()) };
+        spec.insert("paramKind".into(), param_kind(number));
         all.extend(params(random, namespace));
     }
     for number in 0..random.below(3) {
@@ -65,21 +67,55 @@ pub(super) fn draw(random: &mut Random, form: Form, namespace: &str) -> Vec<SetU
         Form::Validating => validating(random, &scope, &mut spec),
         Form::Mutating => mutating(random, &scope, &mut spec),
     }
+    let binding = binding(random, form, &scope, namespace);
+    all.extend(objects(form, namespace, spec.into(), binding));
+    all
+}
+
+/// A policy and its binding, which have the same name.
+fn objects(form: Form, name: &str, spec: Value, binding: Value) -> [SetUp; 2] {
     let (kind, plural) = match form {
         Form::Validating => ("ValidatingAdmissionPolicy", "validatingadmissionpolic"),
         Form::Mutating => ("MutatingAdmissionPolicy", "mutatingadmissionpolic"),
     };
-    let object = |kind: &str, spec: Value| {
-        json!({
-            "apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": {"name": namespace},
+    let of = |kind: &str, plural: &str, spec: Value| {
+        let object = json!({
+            "apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": {"name": name},
             "spec": spec,
-        })
+        });
+        SetUp::new(format!("/apis/{GROUP}/v1/{plural}"), object)
     };
-    all.push(SetUp::new(format!("/apis/{GROUP}/v1/{plural}ies"), object(kind, spec.into())));
-    let binding = binding(random, form, &scope, namespace);
-    let binding = object(&format!("{kind}Binding"), binding);
-    all.push(SetUp::new(format!("/apis/{GROUP}/v1/{plural}ybindings"), binding));
-    all
+    let bindings = of(&format!("{kind}Binding"), &format!("{plural}ybindings"), binding);
+    [of(kind, &format!("{plural}ies"), spec), bindings]
+}
+
+/// A policy that no request matches, with one of the kinds of parameters.
+pub(super) fn of_nobody(form: Form, number: usize) -> [SetUp; 2] {
+    let name = format!("nobody-{number}");
+    let rule = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"],
+    });
+    let nobody = json!({"matchLabels": {"example.com/nobody": "yes"}});
+    let mut spec = json!({
+        "paramKind": param_kind(number),
+        "matchConstraints": {"resourceRules": [rule], "namespaceSelector": nobody},
+    });
+    let mut binding = json!({
+        "policyName": name, "paramRef": {"selector": {}, "parameterNotFoundAction": "Allow"},
+    });
+    match form {
+        Form::Validating => {
+            spec["validations"] = json!([{"expression": "true"}]);
+            binding["validationActions"] = json!(["Deny"]);
+        }
+        Form::Mutating => {
+            spec["reinvocationPolicy"] = "Never".into();
+            spec["mutations"] = json!([{
+                "patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"},
+            }]);
+        }
+    }
+    objects(form, &name, spec, binding)
 }
 
 fn validating(random: &mut Random, scope: &Scope, spec: &mut Map<String, Value>) {

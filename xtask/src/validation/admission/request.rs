@@ -60,27 +60,63 @@ impl Kind {
     }
 }
 
-/// Draws a request to a namespace. `pods`: how many of a hundred are about pods.
-pub(super) fn draw(random: &mut Random, namespace: &str, pods: usize) -> Request {
-    let kind = match random.percent(pods) {
-        true => Kind::Pod,
-        false => *random
-            .pick(&[
-                Kind::ConfigMap,
-                Kind::ConfigMap,
-                Kind::Secret,
-                Kind::Service,
-                Kind::Claim,
-                Kind::Deployment,
-                Kind::Deployment,
-                Kind::Shape,
-                Kind::Shape,
-                Kind::OtherShape,
-            ])
-            .unwrap_or(&Kind::ConfigMap),
-    };
+/// The names that requests have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Names {
+    /// Of a few.
+    Few,
+    /// An object that is created has a new one.
+    New,
+}
+
+/// Draws requests to a namespace.
+#[derive(Debug)]
+pub(super) struct Drawer<'d> {
+    pub(super) random: &'d mut Random,
+    pub(super) namespace: &'d str,
+    pub(super) names: Names,
+    /// How many of a hundred are about pods.
+    pub(super) pods: usize,
+}
+
+impl Drawer<'_> {
+    /// Draws a request. `number`: how many there were before.
+    pub(super) fn draw(&mut self, number: usize) -> Request {
+        let (random, namespace) = (&mut *self.random, self.namespace);
+        let kind = match random.percent(self.pods) {
+            true => Kind::Pod,
+            false => *random
+                .pick(&[
+                    Kind::ConfigMap,
+                    Kind::ConfigMap,
+                    Kind::Secret,
+                    Kind::Service,
+                    Kind::Claim,
+                    Kind::Deployment,
+                    Kind::Deployment,
+                    Kind::Shape,
+                    Kind::Shape,
+                    Kind::OtherShape,
+                ])
+                .unwrap_or(&Kind::ConfigMap),
+        };
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+        let (new, other) = match self.names {
+            Names::Few => {
+                let name = ["a", "a", "b", "c"][random.below(4)];
+                (name, name)
+            }
+            Names::New => {
+                (names[number % names.len()], names[random.below(number + 1) % names.len()])
+            }
+        };
+        write(random, namespace, kind, [new, other])
+    }
+}
+
+/// A request about an object: a new one, or another one.
+fn write(random: &mut Random, namespace: &str, kind: Kind, [new, name]: [&str; 2]) -> Request {
     let collection = kind.collection(namespace);
-    let name = ["a", "a", "b", "c"][random.below(4)];
     let object = format!("{collection}/{name}");
     let dry = if random.percent(8) { "?dryRun=All" } else { "" };
     let request = |write, path: String, body| {
@@ -89,8 +125,9 @@ pub(super) fn draw(random: &mut Random, namespace: &str, pods: usize) -> Request
     };
     match random.below(100) {
         0..50 => {
-            let mut body = body(random, kind, name);
-            if random.percent(5) {
+            let mut body = body(random, kind, new);
+            // Lists have them in another order at each server.
+            if !dry.is_empty() && random.percent(40) {
                 body["metadata"] = json!({"generateName": "a-"});
             }
             request(Write::Create, collection, body)

@@ -150,15 +150,6 @@ const KNOWN: &[Known] = &[
         is: |part, one| part == "error" && one.ours.error.contains("unknown time zone"),
     },
     Known {
-        what: "operators and functions without an overload for operands of type `dyn`",
-        why: "both fail; whether the name is in the text differs",
-        is: |part, one| {
-            part == "error"
-                && one.ours.error.contains("no such overload")
-                && one.theirs.error.contains("no such overload")
-        },
-    },
-    Known {
         what: "fields of Kubernetes' own types",
         why: "both refuse the expression; the text there is of an internal check",
         is: |part, one| {

@@ -19,7 +19,7 @@ impl Amounts {
     }
     /// Of a whole pod.
     pub(super) fn of_pod(spec: &Value) -> Self {
-        Self { requests: pod::requests(spec), limits: pod::limits(spec) }
+        Self { requests: pod::ranged(spec, "requests"), limits: pod::ranged(spec, "limits") }
     }
 }
 

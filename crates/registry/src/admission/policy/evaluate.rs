@@ -110,6 +110,7 @@ pub(super) fn validations(
         outcome.failures.push(Failed { index, message, reason, is_error });
     }
     let mut budget = OBJECT_COST_MAX;
+    evaluation.phase.set(Phase::Texts);
     for annotation in &programs.annotations {
         match evaluation.value(&annotation.expression.program, &mut budget) {
             Ok(Cel::String(text)) if !text.trim().is_empty() => {
@@ -184,17 +185,26 @@ fn resulted(expression: &Expression, error: &Error) -> String {
 struct Evaluation<'v> {
     programs: &'v Programs,
     request: RequestVariables<'v>,
-    /// Match conditions run. They are asked before the namespace is: for them it is null, as in
-    /// Kubernetes.
-    is_matching: Cell<bool>,
+    phase: Cell<Phase>,
     /// The remaining cost budget on this thread; `None`: the limits of Kubernetes.
     inline_budget: Option<Cell<u64>>,
-    read: RefCell<BTreeMap<&'v str, Read<'v>>>,
+    read: RefCell<BTreeMap<(Phase, &'v str), Read<'v>>>,
     /// The variable that the running expression waits for.
     awaited: Cell<Option<&'v str>>,
     /// The longest chain of the variables that the running expression has read.
     chain: Cell<usize>,
 }
+/// What runs, which sees some of the variables only, as in Kubernetes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    /// Match conditions. They are asked before the namespace is read: it is null.
+    Conditions,
+    /// Validations and mutations, which see all.
+    Expressions,
+    /// Messages and audit annotations, without the authorizer.
+    Texts,
+}
+
 /// A variable that has been read.
 struct Read<'v> {
     value: Result<Cel<'v>, Error>,
@@ -207,7 +217,7 @@ impl<'v> Evaluation<'v> {
         Self {
             programs,
             request: RequestVariables { request, object, old, namespace, params, questions },
-            is_matching: Cell::new(false),
+            phase: Cell::new(Phase::Expressions),
             inline_budget: (place == Place::Here).then(|| Cell::new(HERE_COST_MAX)),
             read: RefCell::default(),
             awaited: Cell::default(),
@@ -233,7 +243,7 @@ impl<'v> Evaluation<'v> {
             if let (Err(Error::Interrupted), Some(name)) = (&result, self.awaited.take()) {
                 // One that reads itself, by a name that is given twice, finds this error.
                 let own = Error::message(format!("variable {name:?} reads itself"));
-                self.read.borrow_mut().insert(name, Read { value: Err(own), chain: 0 });
+                self.keep(name, Err(own), 0);
                 reading.push(name);
                 continue;
             }
@@ -246,8 +256,11 @@ impl<'v> Evaluation<'v> {
             let value = result.map_err(|error| {
                 Error::message(format!("composited variable {name:?} fails to {verb}: {error}"))
             });
-            self.read.borrow_mut().insert(name, Read { value, chain });
+            self.keep(name, value, chain);
         }
+    }
+    fn keep(&self, name: &'v str, value: Result<Cel<'v>, Error>, chain: usize) {
+        self.read.borrow_mut().insert((self.phase.get(), name), Read { value, chain });
     }
     /// The value of a variable, and its chain. A value at the end of a long chain is an error.
     fn chained(&self, value: Result<Cel<'v>, Error>) -> (Result<Cel<'v>, Error>, usize) {
@@ -283,17 +296,16 @@ impl<'v> Evaluation<'v> {
     fn conditions(&self) -> Result<Verdict, Failure> {
         let mut errors = Vec::new();
         let mut budget = CONDITIONS_COST_MAX;
+        self.phase.set(Phase::Conditions);
         for condition in &self.programs.conditions {
-            self.is_matching.set(true);
-            let value = self.value(&condition.program, &mut budget);
-            self.is_matching.set(false);
-            match value {
+            match self.value(&condition.program, &mut budget) {
                 Ok(Cel::Bool(true)) => {}
                 Ok(_) => return Ok(Verdict::Unmet),
                 Err(Failure::Expression(error)) => errors.push(resulted(condition, &error)),
                 Err(failure) => return Err(failure),
             }
         }
+        self.phase.set(Phase::Expressions);
         Ok(match &errors[..] {
             [] => Verdict::Met,
             [error] => Verdict::Failed(error.clone()),
@@ -303,7 +315,10 @@ impl<'v> Evaluation<'v> {
     /// The message of a failed validation.
     fn message(&self, validation: &'v Validation, budget: &mut u64) -> Result<String, Failure> {
         if let Some(expression) = &validation.message_expression {
-            match self.value(expression, budget) {
+            self.phase.set(Phase::Texts);
+            let text = self.value(expression, budget);
+            self.phase.set(Phase::Expressions);
+            match text {
                 Ok(Cel::String(text)) => {
                     let text = text.trim();
                     let fits = text.len() <= MESSAGE_BYTES_MAX && !text.contains('\n');
@@ -324,14 +339,17 @@ impl<'v> Evaluation<'v> {
 impl<'v> Variables<'v> for Evaluation<'v> {
     fn get(&self, name: &str) -> Option<Result<Cel<'v>, Error>> {
         match name {
-            "namespaceObject" if self.is_matching.get() => Some(Ok(Cel::Null)),
+            "namespaceObject" if self.phase.get() == Phase::Conditions => Some(Ok(Cel::Null)),
+            "authorizer" | "authorizer.requestResource" if self.phase.get() == Phase::Texts => {
+                Some(Err(Error::message(format!("no such attribute(s): {name}"))))
+            }
             name => self.request.get(name),
         }
     }
     fn field(&self, name: &str, field: &str) -> Option<Result<Cel<'v>, Error>> {
         let (field, _) =
             self.programs.variables.get_key_value(field).filter(|_| name == "variables")?;
-        if let Some(Read { value, chain }) = self.read.borrow().get(&**field) {
+        if let Some(Read { value, chain }) = self.read.borrow().get(&(self.phase.get(), &**field)) {
             self.chain.set(self.chain.get().max(*chain));
             return Some(value.clone());
         }

@@ -13,6 +13,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionKind, Reason, bounded};
 use setpoint_schema::builtin;
 use setpoint_schema::patch::may_multiply;
+use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -75,14 +76,19 @@ async fn round(
     if !concerned.is_empty() {
         let namespace = input::namespace(review).await?;
         entries = Some(managed_fields(object));
+        let mut patched = Patched::default();
         for (hook, matched, bindings) in concerned {
             let mut of_hook = Failures::default();
             let namespace = namespace.clone();
             let mutation = Mutating { policies, review, hook, matched, namespace };
-            mutation.mutate(&bindings, object, &name, &mut of_hook).await?;
+            mutation.mutate(&bindings, object, &name, (&mut of_hook, &mut patched)).await?;
             if !hook.policy.fails_open {
                 failed.extend(of_hook);
             }
+        }
+        // All of this round, the last one, too, see the object again.
+        if patched.last.is_some_and(|last| patched.kinds.contains(&last)) {
+            review.policy_reinvocation.lock().has_mutated();
         }
     }
     if let Some(entries) = entries {
@@ -146,6 +152,14 @@ async fn concerned<'h>(
     concerned
 }
 
+/// In which kinds a round has patched the object, whether or not that has changed it.
+#[derive(Debug, Default)]
+struct Patched {
+    kinds: HashSet<GroupVersionKind>,
+    /// The kind in which the last policy saw it.
+    last: Option<GroupVersionKind>,
+}
+
 /// The evaluation of one policy.
 struct Mutating<'m> {
     policies: &'m Policies,
@@ -160,7 +174,7 @@ impl Mutating<'_> {
         bindings: &[&Arc<Binding>],
         object: &mut Value,
         name: &str,
-        failed: &mut Failures,
+        (failed, patched): (&mut Failures, &mut Patched),
     ) -> Result<(), ApiError> {
         let (review, policy) = (self.review, &self.hook.policy);
         let row = match params::row(review, policy) {
@@ -188,11 +202,9 @@ impl Mutating<'_> {
                     params.namespace(),
                     params.name()
                 );
-                if !review.policy_reinvocation.lock().calls(&uid) {
-                    continue;
-                }
                 let (begun, n_failed) = (Instant::now(), failed.n);
-                let invoked = self.invoke(binding, params, object, failed).await?;
+                let invoked =
+                    self.invoke((binding, &uid), params, object, (failed, patched)).await?;
                 let is_error = failed.n > n_failed;
                 if invoked || is_error {
                     let counts = &review.inner.figures.policies;
@@ -205,13 +217,14 @@ impl Mutating<'_> {
         }
         Ok(())
     }
-    /// Evaluates a binding with one object of its params. `false`: its conditions are not met.
+    /// Evaluates a binding with one object of its params. `false`: its conditions are not met, or
+    /// it is not asked a second time.
     async fn invoke(
         &self,
-        binding: &Binding,
+        (binding, uid): (&Binding, &str),
         params: Arc<Value>,
         object: &mut Value,
-        failed: &mut Failures,
+        (failed, patched_kinds): (&mut Failures, &mut Patched),
     ) -> Result<bool, ApiError> {
         let (review, policy) = (self.review, &self.hook.policy);
         let row = match &self.matched {
@@ -240,15 +253,22 @@ impl Mutating<'_> {
                 return Ok(false);
             }
         }
+        if !review.policy_reinvocation.lock().calls(uid) {
+            return Ok(false);
+        }
+        let kind = subject::kind(review, row);
         for idx in 0..programs.mutations.len() {
+            patched_kinds.last = Some(kind.clone());
             let made = self.patch(&programs, idx, &params, &current).await?;
             let patched = match made {
                 Ok(made) => self.patched(&programs, idx, &current, made).await?,
                 Err(text) => Err(text),
             };
             match patched {
-                Ok(Some(patched)) => current = patched,
-                Ok(None) => {}
+                Ok(patched) => {
+                    patched_kinds.kinds.insert(kind.clone());
+                    current = patched.unwrap_or(current);
+                }
                 Err(text) => fail(&text),
             }
         }

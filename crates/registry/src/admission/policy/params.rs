@@ -69,6 +69,15 @@ pub(super) async fn of(
         let text = "no params found for policy binding with `Deny` parameterNotFoundAction";
         return Err(text.to_owned());
     }
-    let tree = |object: &Object| tree(&object.bytes).map(Arc::new).map_err(|e| e.to_string());
-    found.iter().map(tree).collect()
+    let seen = |object: &Object| {
+        let mut tree = tree(&object.bytes).map_err(|error| error.to_string())?;
+        // Kubernetes reads these as Go structs, which do not say what they are.
+        if row.has_go_type()
+            && let Some(members) = tree.as_object_mut()
+        {
+            members.retain(|name, _| name != "apiVersion" && name != "kind");
+        }
+        Ok(Arc::new(tree))
+    };
+    found.iter().map(seen).collect()
 }

@@ -124,7 +124,7 @@ impl Written {
                 Ok(Value::String(text.to_string()))
             }
             other => {
-                let value = other.to_json().ok_or_else(unmarshalled)?;
+                let value = other.to_json().ok_or_else(|| unmarshalled(&unconverted(other)))?;
                 self.add(value.to_string().len())?;
                 Ok(value)
             }
@@ -147,9 +147,9 @@ impl Written {
         }
         let mut members = Map::new();
         for key in map.keys() {
-            let Cel::String(name) = &key else { return Err(unmarshalled().into()) };
+            let Cel::String(name) = &key else { return Err(unmarshalled(&no_name(&key)).into()) };
             self.add(name.len())?;
-            let member = map.get(&key).ok_or_else(unmarshalled)?;
+            let member = map.get(&key).ok_or_else(|| unmarshalled(&no_name(&key)))?;
             let member = member.map_err(|error| error.to_string())?;
             let below = match (own, place) {
                 (Some(_), Some(place)) => Some(format!("{place}.{}", &**name)),
@@ -160,8 +160,26 @@ impl Written {
         Ok(members.into())
     }
 }
-fn unmarshalled() -> String {
-    "JSONPath valueExpression evaluated to a type that could not marshal to JSON".to_owned()
+fn unmarshalled(why: &str) -> String {
+    format!("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {why}")
+}
+/// Why a key of a map is no name of a member.
+fn no_name(key: &Cel<'_>) -> String {
+    match key {
+        Cel::Bool(_) => "type conversion error from bool to 'string'".to_owned(),
+        other => format!("unsupported type conversion from '{}' to string", other.type_name()),
+    }
+}
+/// Why a value is not JSON. Go's name of the type is the last part of the field's.
+fn unconverted(value: &Cel<'_>) -> String {
+    let name = value.type_name();
+    let short = match name.rsplit('.').next().unwrap_or_default() {
+        "type" => return "type conversion not supported for 'type'".to_owned(),
+        "NamedFormat" => "Format",
+        _ if name.starts_with("kubernetes.authorization.") => &*name,
+        short => short,
+    };
+    format!("type conversion error from '{short}' to '*structpb.Value'")
 }
 
 /// Merges a configuration into an object of a type.

@@ -227,19 +227,20 @@ impl<'a> Demand<'a> {
         Ok(changed)
     }
 
-    /// Each container of a pod must name the amounts that are limited, unless the whole pod does.
+    /// Each container of a pod must name the amounts that are limited, unless the whole pod names
+    /// any.
     fn check_named(&self, restricted: &BTreeSet<&str>) -> Result<(), String> {
         if !self.group.is_empty() || self.resource != "pods" {
             return Ok(());
         }
         let spec = &self.object["spec"];
+        if setpoint_quota::pod::has_own(spec) {
+            return Ok(());
+        }
         let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for limited in restricted.iter().filter(|name| REQUIRED.contains(*name)) {
             let (member, name) = limited.split_once('.').unwrap_or(("requests", limited));
             let has = |resources: &Value| resources[member].get(name).is_some();
-            if has(&spec["resources"]) {
-                continue;
-            }
             let containers = ["containers", "initContainers"].into_iter();
             for container in containers.flat_map(|member| list(spec, member)) {
                 if !has(&container["resources"]) {

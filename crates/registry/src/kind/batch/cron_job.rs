@@ -18,7 +18,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     warnings,
     update_warnings: |new, old| {
-        let mut all = if new["spec"] == old["spec"] { Vec::new() } else { spec_warnings(new) };
+        let mut all = if workload::has_stepped(new, old) { spec_warnings(new) } else { Vec::new() };
         if has_zone(text(&new["spec"], "schedule")) {
             // The API's path has one step more.
             all.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".to_owned());

@@ -30,7 +30,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate_status: status::validate,
     warnings,
     update_warnings: |new, old| {
-        if new["spec"] == old["spec"] { Vec::new() } else { spec_warnings(new) }
+        if workload::has_stepped(new, old) { spec_warnings(new) } else { Vec::new() }
     },
     pod_spec: "spec.template.spec",
     selectable: &[Selectable {

@@ -1,6 +1,6 @@
 //! PodTemplates.
 use crate::kind::at::check;
-use crate::kind::{Kind, Members, Report, pod_default, template};
+use crate::kind::{Kind, Members, Report, pod_default, template, workload};
 use crate::table::cell;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
@@ -12,7 +12,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     validate,
     warnings,
     update_warnings: |object, old| {
-        if object["template"] == old["template"] { Vec::new() } else { warnings(object) }
+        if workload::has_stepped(object, old) { warnings(object) } else { Vec::new() }
     },
     pod_spec: "template.spec",
     cells: Some(cells),

@@ -1,0 +1,100 @@
+//! The error of a call that no overload of its function takes, in cel-go's words.
+
+use super::Error;
+use crate::value::Value;
+
+/// What cel-go says.
+pub(super) fn no_such_overload(function: &str, args: &[Value<'_>]) -> Error {
+    // Without looking at types, the function itself fails at its first operand.
+    if matches!(function, "contains" | "startsWith" | "endsWith" | "@in") {
+        return Error::NoSuchOverload;
+    }
+    let (Some(able), Some(first)) = (able(function), args.first()) else {
+        let types: Vec<_> = args.iter().map(Value::type_name).collect();
+        return Error::message(format!("no such overload: {function}({})", types.join(", ")));
+    };
+    // Types with methods of their own look for the function among these.
+    let has_methods = matches!(first, Value::String(_) | Value::Duration(_) | Value::Timestamp(_));
+    match able.contains(kind(first)) || has_methods {
+        true => Error::NoSuchOverload,
+        false => Error::message(format!("no such overload: {function}")),
+    }
+}
+
+/// The types whose values have an operation, by their letters ([`kind`]). `None`: the function is
+/// looked up by the types of all operands.
+fn able(function: &str) -> Option<&'static str> {
+    Some(match function {
+        "_+_" => "iudsytDl",
+        "_-_" => "iudtD",
+        "_*_" | "_/_" => "iud",
+        "_%_" => "iu",
+        "-_" | "!_" => "bidD",
+        "_<_" | "_<=_" | "_>_" | "_>=_" => "biudsytD",
+        "_[_]" => "lmo",
+        "size" => "sylm",
+        "matches" => "s",
+        _ => return None,
+    })
+}
+
+/// The letter of a value's type.
+fn kind(value: &Value<'_>) -> char {
+    match value {
+        Value::Bool(_) => 'b',
+        Value::Int(_) => 'i',
+        Value::Uint(_) => 'u',
+        Value::Double(_) => 'd',
+        Value::String(_) => 's',
+        Value::Bytes(_) => 'y',
+        Value::Timestamp(_) => 't',
+        Value::Duration(_) => 'D',
+        Value::List(_) => 'l',
+        Value::Map(_) => 'm',
+        Value::Object(_) => 'o',
+        Value::Null | Value::Type(_) | Value::Optional(_) | Value::Opaque(_) => ' ',
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::eval::Context;
+    use crate::macros::Macros;
+    use crate::{Env, Program, check, parse};
+
+    fn error(expression: &str) -> String {
+        let ast = parse(expression, &Macros::KUBERNETES).unwrap();
+        let checked = check(ast, &Env::kubernetes()).unwrap();
+        let value = Program::new(&checked).evaluate(&mut Context::default(), &());
+        value.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn operators_are_named_if_the_first_operand_has_none() {
+        for expression in ["dyn(true) > 2u", "dyn('a') - 1", "dyn(1) + 1u", "-dyn(true)", "!dyn(1)"]
+        {
+            assert_eq!(error(expression), "no such overload", "{expression}");
+        }
+        for (expression, operator) in [
+            ("dyn(quantity('1')) > 2", "_>_"),
+            ("dyn(type(1)) > 2", "_>_"),
+            ("dyn(null) + 1", "_+_"),
+            ("dyn(true) - 2u", "_-_"),
+            ("dyn(1.5) % 2", "_%_"),
+            ("-dyn([1])", "-_"),
+            ("!dyn(optional.of(1))", "!_"),
+        ] {
+            assert_eq!(error(expression), format!("no such overload: {operator}"), "{expression}");
+        }
+    }
+
+    #[test]
+    fn functions_say_what_they_were_given() {
+        assert_eq!(error("dyn(1).startsWith('a')"), "no such overload");
+        assert_eq!(error("dyn(optional.none()).contains('a')"), "no such overload");
+        assert_eq!(error("size(dyn(1)) > 0"), "no such overload: size");
+        assert_eq!(error("dyn(1).matches('a')"), "no such overload: matches");
+        assert_eq!(error("dyn('a').matches(dyn(1))"), "no such overload");
+        assert_eq!(error("dyn(1).charAt(0) == ''"), "no such overload: charAt(int, int)");
+    }
+}
