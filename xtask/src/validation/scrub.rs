@@ -94,6 +94,7 @@ pub(super) fn without_chance_in_items(mut answer: Answer) -> Answer {
                     meta.remove(*name);
                 }
             }
+            object["spec"].as_object_mut().into_iter().for_each(scrub_spec);
             object
         })
         .collect();

@@ -160,19 +160,23 @@ fn set<'n>(container: &mut Value, member: &str, defaults: &[(&'n String, &Value)
     set
 }
 
-/// What a pod violates.
+/// What a pod violates, in the order of the limits.
 fn pod_faults(range: &Value, pod: &Value, kind: &str) -> Vec<String> {
     let mut faults = Vec::new();
-    for limit in limits(range, "Container") {
-        let bounds = Bounds::new(limit, "Container");
-        for (member, _) in CONTAINERS {
-            for container in list(&pod["spec"], member) {
-                bounds.check(&Amounts::of(&container["resources"]), &mut faults);
+    for limit in list(&range["spec"], "limits") {
+        match text(limit, "type") {
+            "Container" => {
+                let bounds = Bounds::new(limit, "Container");
+                let lists = CONTAINERS.iter().flat_map(|(member, _)| list(&pod["spec"], member));
+                for container in lists {
+                    bounds.check(&Amounts::of(&container["resources"]), &mut faults);
+                }
             }
+            of if of == kind => {
+                Bounds::new(limit, kind).check(&Amounts::of_pod(&pod["spec"]), &mut faults);
+            }
+            _ => {}
         }
-    }
-    for limit in limits(range, kind) {
-        Bounds::new(limit, kind).check(&Amounts::of_pod(&pod["spec"]), &mut faults);
     }
     faults
 }

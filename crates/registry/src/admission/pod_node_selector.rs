@@ -93,9 +93,9 @@ impl Admission for PodNodeSelector {
                 Some(allowed)
                     if own.any(|(k, v)| allowed.get(k).map(String::as_str) != v.as_str()) =>
                 {
-                    Err(review.forbidden(
-                        "pod node label selector labels conflict with its namespace whitelist",
-                    ))
+                    let text =
+                        "pod node label selector labels conflict with its namespace whitelist";
+                    Err(ApiError::forbidden(&review.group_resource(), pod.name(), text))
                 }
                 _ => Ok(()),
             }
@@ -110,9 +110,10 @@ fn check(review: &Review<'_>, selector: &Labels, pod: &Value) -> Result<(), ApiE
     let conflicts = selector
         .iter()
         .any(|(key, value)| own.get(key).is_some_and(|own| own.as_str() != Some(value.as_str())));
+    let text = "pod node label selector conflicts with its namespace node label selector";
     match conflicts {
-        true => Err(review
-            .forbidden("pod node label selector conflicts with its namespace node label selector")),
+        // By the name in the pod: it has none yet if it gets a generated one.
+        true => Err(ApiError::forbidden(&review.group_resource(), pod.name(), text)),
         false => Ok(()),
     }
 }

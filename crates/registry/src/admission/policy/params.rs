@@ -71,11 +71,14 @@ pub(super) async fn of(
     }
     let seen = |object: &Object| {
         let mut tree = tree(&object.bytes).map_err(|error| error.to_string())?;
-        // Kubernetes reads these as Go structs, which do not say what they are.
+        // Kubernetes keeps these as Go structs, which do not say what they are, and without the
+        // owners of their fields.
         if row.has_go_type()
             && let Some(members) = tree.as_object_mut()
         {
             members.retain(|name, _| name != "apiVersion" && name != "kind");
+            let meta = members.get_mut("metadata").and_then(Value::as_object_mut);
+            meta.into_iter().for_each(|meta| drop(meta.remove("managedFields")));
         }
         Ok(Arc::new(tree))
     };
