@@ -428,3 +428,46 @@ async fn agents_write_what_belongs_to_their_node() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn whole_pods_have_ranges_in_their_order_and_without_overhead() {
+    with_admission(options(), async |admin| {
+        let class = json!({
+            "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "vm"}, "handler": "vm",
+            "overhead": {"podFixed": {"cpu": "250m"}},
+        });
+        admin.create("/apis/node.k8s.io/v1/runtimeclasses", &class).await;
+        let limits = json!([
+            {"type": "Pod", "max": {"cpu": "1"}},
+            {"type": "Container", "min": {"cpu": "100m"}},
+        ]);
+        admin.create("/api/v1/namespaces/default/limitranges", &limit_range(limits)).await;
+        let all = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}});
+        let mut spec = containers(all);
+        spec["runtimeClassName"] = "vm".into();
+        admin.create(PODS, &pod("a", spec)).await;
+        let much = json!({"requests": {"cpu": "50m"}, "limits": {"cpu": "2"}});
+        assert_eq!(
+            admin.post(PODS, &pod("b", containers(much))).await.refusal(),
+            (403, r#"pods "b" is forbidden: [maximum cpu usage per Pod is 1, but limit is 2, minimum cpu usage per Container is 100m, but request is 50m]"#)
+        );
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_toleration_of_all_taints_does_not_replace_that_of_a_resource() {
+    with_admission(options().enable("ExtendedResourceToleration"), async |admin| {
+        let gpu = json!({"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}});
+        let mut spec = containers(gpu);
+        let own = json!({"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"});
+        spec["tolerations"] = json!([{"operator": "Exists"}]);
+        let made = admin.create(PODS, &pod("a", spec.clone())).await;
+        assert_eq!(made["spec"]["tolerations"], json!([{"operator": "Exists"}, own]));
+        spec["tolerations"] = json!([own]);
+        let made = admin.create(PODS, &pod("b", spec)).await;
+        let tolerations = made["spec"]["tolerations"].as_array().unwrap();
+        assert_eq!(tolerations.iter().filter(|one| **one == own).count(), 1);
+    })
+    .await;
+}

@@ -510,3 +510,47 @@ async fn types_are_checked_after_the_policy_is_written() {
     })
     .await;
 }
+
+/// What an expression sees depends on what it is for.
+#[tokio::test]
+async fn conditions_have_no_namespace_and_texts_no_authorizer() {
+    with_user(plane(), async |user, _| {
+        let condition = json!([{"name": "c", "expression": "namespaceObject == null"}]);
+        let spec = json!({"matchConditions": condition, "validations": [{
+            "expression": "namespaceObject == null || !has(object.data.y)", "message": "own",
+            "messageExpression": "authorizer.requestResource.check('get').reason() + 'x'",
+        }]});
+        let path = format!("{GROUP}/validatingadmissionpolicies?dryRun=All");
+        let refused = user.send("POST", &path, &policy("no", spec.clone())).await;
+        assert!(refused.shown().contains("undeclared reference to 'authorizer'"), "{refused:?}");
+        let mut spec = spec;
+        spec["validations"][0]["messageExpression"] = "variables.asked".into();
+        spec["variables"] = json!([{"name": "asked", "expression": "authorizer.requestResource.check('get').reason() + 'x'"}]);
+        enforce(&user, "a", spec, json!({})).await;
+        let refused = dry(&user, json!({"y": "1"})).await;
+        assert!(refused.shown().ends_with("denied request: own"), "{refused:?}");
+        let annotation = json!([{"key": "k", "valueExpression": "authorizer.requestResource.check('get').reason()"}]);
+        let named = json!([{"name": "c", "expression": "has(object.data.z)"}]);
+        let spec = json!({"matchConditions": named, "validations": [{"expression": "true"}], "auditAnnotations": annotation});
+        enforce(&user, "b", spec, json!({})).await;
+        let refused = dry(&user, json!({"z": "2"})).await;
+        assert!(refused.shown().ends_with("resulted in error: no such attribute(s): authorizer.requestResource"), "{refused:?}");
+    })
+    .await;
+}
+
+/// As Kubernetes keeps them: without what they are, and without the owners of their fields.
+#[tokio::test]
+async fn params_of_built_in_kinds_are_bare() {
+    with_user(plane(), async |user, _| {
+        user.create(MAPS, &map("limits", json!({"max": "1"}))).await;
+        let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [
+            {"expression": "!has(params.kind) && !has(params.metadata.managedFields)"},
+            {"expression": "params.data.max == '1'"},
+        ]});
+        let bound = json!({"paramRef": {"name": "limits", "namespace": "default", "parameterNotFoundAction": "Deny"}});
+        enforce(&user, "a", spec, bound).await;
+        assert_eq!(dry(&user, json!({"x": "1"})).await.shown(), "201 ok");
+    })
+    .await;
+}

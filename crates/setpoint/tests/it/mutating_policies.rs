@@ -200,3 +200,74 @@ async fn an_object_cannot_grow_without_end() {
     })
     .await;
 }
+
+/// What the last policy of a round has patched, it sees again, too.
+#[tokio::test]
+async fn one_policy_is_asked_again_after_its_own_patch() {
+    with_user(plane(), async |user, _| {
+        let count = patch(
+            r#"[JSONPatch{op: "add", path: "/data/n", value: string(int(object.?data.n.orValue("0")) + 1)}]"#,
+        );
+        let spec = json!({"reinvocationPolicy": "IfNeeded", "mutations": [count]});
+        enforce(&user, "a", spec).await;
+        let made = user.create(MAPS, &map("m", json!({"x": "1"}))).await;
+        assert_eq!(made["data"], json!({"x": "1", "n": "2"}));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn kinds_of_other_groups_subresources_have_no_type() {
+    with_user(plane(), async |user, _| {
+        let constraints = on(&["pods/eviction", "deployments/scale"], &["*"]);
+        let spec = json!({
+            "matchConstraints": constraints,
+            "mutations": [apply("Object{metadata: Object.metadata{labels: {'a': 'b'}}}")],
+        });
+        enforce(&user, "a", spec).await;
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "main", "image": "a"}]}});
+        user.create(PODS, &pod).await;
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
+        let refused = user.send("POST", &format!("{PODS}/p/eviction"), &eviction).await;
+        assert_eq!(
+            refused.shown(),
+            "403 policy 'a' with binding 'a-binding' denied request: error applying patch: failed to convert patch object to typed object: no corresponding type for policy/v1, Kind=Eviction"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn values_that_are_not_json_are_named() {
+    with_user(plane(), async |user, _| {
+        for (name, value, why) in [
+            ("key", "{1: 'a'}", "unsupported type conversion from 'int' to string"),
+            ("bool", "{true: 'a'}", "type conversion error from bool to 'string'"),
+            (
+                "quantity",
+                "quantity('1')",
+                "type conversion error from 'Quantity' to '*structpb.Value'",
+            ),
+            ("type", "type(1)", "type conversion not supported for 'type'"),
+        ] {
+            let expression = format!("[JSONPatch{{op: 'add', path: '/data/x', value: {value}}}]");
+            let condition =
+                json!([{"name": "c", "expression": format!("object.metadata.name == '{name}'")}]);
+            enforce(
+                &user,
+                name,
+                json!({"matchConditions": condition, "mutations": [patch(&expression)]}),
+            )
+            .await;
+            let refused = user.send("POST", MAPS, &map(name, json!({"a": "b"}))).await;
+            let text =
+                "JSONPath valueExpression evaluated to a type that could not marshal to JSON";
+            assert!(
+                refused.shown().ends_with(&format!("denied request: {text}: {why}")),
+                "{refused:?}"
+            );
+        }
+    })
+    .await;
+}

@@ -411,3 +411,19 @@ proptest! {
         });
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn containers_name_nothing_if_their_pod_has_resources() {
+    with_admission(AdmissionOptions::default(), async |admin| {
+        limit(&admin, "q", json!({"hard": {"limits.cpu": "1", "requests.memory": "1Gi"}})).await;
+        let containers = json!([{"name": "c", "image": "i:1"}]);
+        let refused = admin.post(PODS, &pod("a", json!({"containers": containers}))).await;
+        assert_eq!(
+            refused.refusal(),
+            (403, r#"pods "a" is forbidden: failed quota: q: must specify limits.cpu for: c; requests.memory for: c"#)
+        );
+        let whole = json!({"containers": containers, "resources": {"requests": {"cpu": "100m"}}});
+        admin.create(PODS, &pod("a", whole)).await;
+    })
+    .await;
+}

@@ -129,11 +129,13 @@ impl Environment {
     /// As [`Environment::compile`].
     pub(crate) fn variable(&mut self, name: &str, expression: &str) -> Result<Program, Fault> {
         let checked = self.check(expression, Wanted::Anything);
-        let ty = checked
-            .as_ref()
-            .map_or(Type::Dyn, |checked| of_variable(checked.result_type(), VARIABLE_DEPTH_MAX));
+        let compiled = checked.and_then(|checked| {
+            let ty = of_variable(checked.result_type(), VARIABLE_DEPTH_MAX);
+            Ok((ty, instantiated(checked)?))
+        });
+        let ty = compiled.as_ref().map_or(Type::Dyn, |(ty, _)| ty.clone());
         self.variables.insert(name.to_owned(), ty);
-        checked.and_then(instantiated)
+        compiled.map(|(_, program)| program)
     }
     /// Compiles an expression.
     ///
@@ -394,6 +396,9 @@ mod tests {
             assert_eq!(policy.compile(&used, Wanted::Bool).is_err(), is_list, "{used}");
         }
         assert!(policy.compile("variables.amounts[0] == 1", Wanted::Bool).is_ok());
+        // One that fails is of any type.
+        assert!(policy.variable("broken", "int('x') == 1").is_err());
+        assert!(policy.compile("variables.broken.startsWith('a')", Wanted::Bool).is_ok());
         let text = "program instantiation failed: type conversion error from 'string' to 'int'";
         let internal = policy.compile("int('x') == 1", Wanted::Bool).unwrap_err();
         assert_eq!(internal, Fault::Internal(text.to_owned()));

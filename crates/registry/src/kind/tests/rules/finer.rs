@@ -517,6 +517,7 @@ fn updates_of_workloads_warn_of_the_template_that_the_api_looks_at() {
         let plain = workload(json!({}));
         let mut odd = plain.clone();
         odd["spec"]["template"]["spec"]["nodeSelector"] = selector.clone();
+        odd["metadata"]["generation"] = 2.into();
         assert_eq!(warned(name, &odd, &plain), vec![WARNING; of_new], "{kind}");
         assert_eq!(warned(name, &plain, &odd), vec![WARNING; of_old], "{kind}");
     }
@@ -525,6 +526,10 @@ fn updates_of_workloads_warn_of_the_template_that_the_api_looks_at() {
     let mut slower = set.clone();
     slower["spec"]["minReadySeconds"] = 1.into();
     assert_eq!(warned(("apps", "v1", "DaemonSet"), &slower, &set), [""; 0]);
+    // Annotations count as a generation of a Deployment.
+    let mut noted = set.clone();
+    noted["metadata"]["generation"] = 2.into();
+    assert_eq!(warned(("apps", "v1", "Deployment"), &noted, &set), [WARNING]);
 }
 
 #[test]
