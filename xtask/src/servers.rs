@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Plugins that call others, that keep an account of objects, or that make names by chance.
 const PLUGINS_OFF: &str = "MutatingAdmissionPolicy,MutatingAdmissionWebhook,ResourceQuota,\
                            ServiceAccount,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook";
-/// Plugins of [`Layout::Admitting`] that are off: those that call others or make names by chance.
-const CALLERS: &str = "MutatingAdmissionWebhook,ServiceAccount,ValidatingAdmissionWebhook";
+/// The plugin of [`Layout::Admitting`] that is off: it makes names by chance.
+const CHANCE_OFF: &str = "ServiceAccount";
 /// Plugins of [`Layout::Admitting`] that are on, and off by default.
 const PLUGINS_ON: &str = "AlwaysPullImages,DenyServiceExternalIPs,ExtendedResourceToleration,\
                           LimitPodHardAntiAffinityTopology,PodNodeSelector,\
@@ -148,7 +148,7 @@ impl Layout {
                 command.args(["--disable-admission-plugins", PLUGINS_OFF]);
             }
             Self::Admitting => {
-                command.args(["--disable-admission-plugins", CALLERS]);
+                command.args(["--disable-admission-plugins", CHANCE_OFF]);
                 command.args(["--enable-admission-plugins", PLUGINS_ON]);
             }
         }

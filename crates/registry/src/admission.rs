@@ -130,6 +130,8 @@ pub struct Review<'a> {
     pub(crate) namespace: &'a str,
     /// The name or, for a new object without one, its `generateName`.
     pub(crate) name: &'a str,
+    /// The name of the new object is made of its `generateName`.
+    pub(crate) generates: bool,
     /// The name that is tried for a new object with a `generateName`; empty before there is one.
     pub(crate) generated: String,
     /// The stored object, on update and delete.

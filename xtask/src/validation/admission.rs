@@ -2,15 +2,17 @@
 //! requests by the same policies, quotas and ranges, and writes how the answers differ in
 //! `docs/admission.md`.
 //!
-//! A case has a namespace of its own, with drawn policies, quotas or ranges, or with annotations
+//! A case has a namespace of its own, with drawn policies, webhooks, quotas or ranges, or with annotations
 //! that plugins of pods look at. A dozen drawn writes follow, most of them for real. A case ends at
 //! the first difference of what is accepted, as the servers have other objects then. The seed and the number of a case
 //! say all of it.
 
 mod account;
 mod expression;
+mod hooks;
 mod policy;
 mod request;
+mod webhook;
 
 use super::answer::Class;
 use super::both::{Shown, Sides, both};
@@ -18,11 +20,12 @@ use super::findings::{Findings, on_numbers};
 use super::objects;
 use super::page::{self, Page};
 use super::random::Random;
-use super::scrub::without_chance_in_items;
+use super::scrub::{scrub, without_chance_in_items};
 use super::text;
 use super::write::Write;
 use crate::servers::{Layout, Programs};
 use anyhow::{Result, ensure};
+use hooks::{Hooks, Reply};
 use policy::Form;
 use request::{Drawer, Names, Request};
 use serde_json::{Value, json};
@@ -93,6 +96,8 @@ struct Case {
     judges: &'static str,
     namespace: String,
     set_up: Vec<SetUp>,
+    /// What its webhooks answer.
+    replies: Vec<Reply>,
     requests: Vec<Request>,
 }
 
@@ -103,21 +108,28 @@ fn drawn(seed: u64, number: usize) -> Case {
     if random.percent(60) {
         labels["env"] = ["prod", "test"][random.below(2)].into();
     }
-    let mut rest = Vec::new();
+    let (mut rest, mut replies) = (Vec::new(), Vec::new());
     let mut pods = 25;
     let judges = match random.below(100) {
-        0..35 => {
+        0..28 => {
             rest.extend(policy::draw(random, Form::Validating, &namespace));
             "validating policies"
         }
-        35..65 => {
+        28..50 => {
             rest.extend(policy::draw(random, Form::Mutating, &namespace));
             if random.percent(25) {
                 rest.extend(policy::draw(random, Form::Validating, &namespace));
             }
             "mutating policies"
         }
-        65..80 => {
+        50..70 => {
+            (rest, replies) = webhook::draw(random, &namespace);
+            if random.percent(15) {
+                rest.extend(policy::draw(random, Form::Mutating, &namespace));
+            }
+            "webhooks"
+        }
+        70..82 => {
             rest.extend(account::quotas(random, &namespace));
             if random.percent(25) {
                 rest.extend(account::ranges(random, &namespace));
@@ -125,7 +137,7 @@ fn drawn(seed: u64, number: usize) -> Case {
             pods = 50;
             "quotas"
         }
-        80..90 => {
+        82..91 => {
             rest.extend(account::ranges(random, &namespace));
             pods = 75;
             "ranges"
@@ -153,23 +165,35 @@ fn drawn(seed: u64, number: usize) -> Case {
         _ => Names::Few,
     };
     let mut drawer = Drawer { random, namespace: &namespace, names, pods };
-    let requests = (0..REQUESTS).map(|number| drawer.draw(number)).collect();
-    Case { judges, namespace, set_up, requests }
+    let mut requests: Vec<Request> = (0..REQUESTS).map(|number| drawer.draw(number)).collect();
+    if judges == "webhooks" {
+        // Reviews have names that were made by chance.
+        for request in
+            requests.iter_mut().filter(|one| !one.body["metadata"]["generateName"].is_null())
+        {
+            request.body["metadata"] = json!({"name": "a"});
+        }
+    }
+    Case { judges, namespace, set_up, replies, requests }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let servers = args.programs.start("admission", Layout::Admitting)?;
     prepare(&mut servers.connect())?;
+    let hooks = Hooks::start()?;
     for number in &args.case {
         println!("\ncase {number}");
-        play(*number, &drawn(args.seed, *number), &mut servers.connect(), None)?;
+        let case = drawn(args.seed, *number);
+        Play { number: *number, case: &case, hooks: &hooks, findings: None }
+            .run(&mut servers.connect())?;
     }
     if !args.case.is_empty() {
         return Ok(());
     }
     let findings = Findings::default();
     on_numbers(&servers, args.connections, args.cases, |number, sides| {
-        play(number, &drawn(args.seed, number), sides, Some(&findings))
+        let case = drawn(args.seed, number);
+        Play { number, case: &case, hooks: &hooks, findings: Some(&findings) }.run(sides)
     })?;
     let report = findings.into_report()?;
     print!("{}", page::listing(&report));
@@ -183,16 +207,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             title: "What admission plugins do",
             about: "The same requests to kube-apiserver and to `setpoint up`, which judge them by \
                     the same objects. A case has a namespace with a validating or a mutating \
-                    policy, its binding and its parameters, with quotas, with ranges, or with \
+                    policy, its binding and its parameters, with webhooks, with quotas, with ranges, or with \
                     annotations and labels for the plugins of pods; expressions, selectors, rules \
                     and amounts are drawn, right and odd ones. Then objects of some kinds are \
                     created, updated, patched, applied, deleted, scaled, evicted, bound and \
-                    resized. Compared are code, reason, causes, message, warnings, the object with \
+                    resized. Compared are code, reason, causes, message, warnings, the reviews that webhooks are sent, the object with \
                     `managedFields`, and what the quotas have counted, without times, uids and \
                     what else is made by chance. A case ends at the first \
                     difference of what is accepted.",
             unit: "requests",
-            plugins: "Both with all plugins but those that call webhooks or mount tokens",
+            plugins: "Both with all plugins but the one that mounts tokens, and with some that are off by default",
             command: &command,
         };
         page.write(&report, &args.programs.version()?)?;
@@ -238,43 +262,120 @@ fn prepare(sides: &mut Sides) -> Result<()> {
     Ok(())
 }
 
-/// Plays a case. Without findings it shows each request and both answers.
-fn play(number: usize, case: &Case, sides: &mut Sides, findings: Option<&Findings>) -> Result<()> {
-    let is_same = set_up(number, case, sides, findings)?;
-    if is_same {
-        wait_until_noted();
-        judge(number, case, sides, findings)?;
-    }
-    for one in case.set_up.iter().skip(1).filter(|one| one.is_everywhere()) {
-        both(sides, |side, _| side.send("DELETE", &one.object(), b""))?;
-    }
-    Ok(())
+/// A case that is played. Without findings it shows each request and both answers.
+struct Play<'p> {
+    number: usize,
+    case: &'p Case,
+    hooks: &'p Hooks,
+    findings: Option<&'p Findings>,
 }
 
-/// Makes the objects of a case. Returns whether both servers took the same.
-fn set_up(
-    number: usize,
-    case: &Case,
-    sides: &mut Sides,
-    findings: Option<&Findings>,
-) -> Result<bool> {
-    for one in &case.set_up {
-        let answers =
-            both(sides, |side, _| side.send("POST", &one.path, one.body.to_string().as_bytes()))?;
-        let shown = Shown::of(answers, &one.body, None);
-        let about = format!("create of {}", one.resource());
-        let example = format!("POST {} {}", one.path, one.body);
-        let is_different = note(number, case, &about, &shown, &example, findings, shown.differs())?;
-        if is_different {
-            return Ok(false);
+impl Play<'_> {
+    fn run(&self, sides: &mut Sides) -> Result<()> {
+        let Case { namespace, set_up, replies, .. } = self.case;
+        self.hooks.begin(namespace, replies);
+        if self.set_up(sides)? {
+            wait_until_noted();
+            self.judge(sides)?;
         }
-        if let Some(status) = &one.status {
-            let patch = json!({"status": status}).to_string();
-            let path = format!("{}/status", one.object());
-            both(sides, |side, _| side.send("PATCH", &path, patch.as_bytes()))?;
+        for one in set_up.iter().skip(1).filter(|one| one.is_everywhere()) {
+            both(sides, |side, _| side.send("DELETE", &one.object(), b""))?;
         }
+        self.hooks.end(namespace);
+        Ok(())
     }
-    Ok(true)
+
+    /// Makes the objects of a case. Returns whether both servers took the same.
+    fn set_up(&self, sides: &mut Sides) -> Result<bool> {
+        for one in &self.case.set_up {
+            let body = one.body.to_string().replace(webhook::URL, &self.hooks.url);
+            let body = body.replace(webhook::BUNDLE, &self.hooks.bundle);
+            let answers = both(sides, |side, _| side.send("POST", &one.path, body.as_bytes()))?;
+            let shown = Shown::of(answers, &one.body, None);
+            let about = format!("create of {}", one.resource());
+            let example = format!("POST {} {}", one.path, one.body);
+            if self.note(&about, &shown, &example, shown.differs())? {
+                return Ok(false);
+            }
+            if let Some(status) = &one.status {
+                let patch = json!({"status": status}).to_string();
+                let path = format!("{}/status", one.object());
+                both(sides, |side, _| side.send("PATCH", &path, patch.as_bytes()))?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends the requests of a case.
+    fn judge(&self, sides: &mut Sides) -> Result<()> {
+        let namespace = &self.case.namespace;
+        let quotas = format!("/api/v1/namespaces/{namespace}/resourcequotas");
+        let is_counted = self.case.set_up.iter().any(|one| one.path == quotas);
+        for request in &self.case.requests {
+            let Request { write, path, body, resource } = request;
+            let bytes = if body.is_null() { String::new() } else { body.to_string() };
+            let answers = both(sides, |side, at| {
+                self.hooks.turn(namespace, at);
+                let sent = write.content_type();
+                side.send_as(write.method(), path, bytes.as_bytes(), sent, "application/json")
+            })?;
+            let shown = Shown::of(answers.map(without_chance_in_items), &asked(request), None);
+            let about = format!("{} of {resource}", write.name());
+            let example = format!("{} {path} {bytes}", write.method());
+            let is_different = self.note(&about, &shown, &example, shown.differs())?;
+            // What both refuse leaves the objects as they were.
+            if is_different && shown.are_accepted().contains(&true) {
+                return Ok(());
+            }
+            if !self.case.replies.is_empty() {
+                let [ours, original] = self.hooks.take(namespace).map(reviewed);
+                let class = Class::of_bodies(&ours, &original);
+                if self.findings.is_none() && class.is_some() {
+                    println!("  ours:     {ours}\n  original: {original}");
+                }
+                self.note("reviews of it", &shown, &example, class)?;
+            }
+            if is_counted {
+                let answers = both(sides, |side, _| side.send("GET", &quotas, b""))?;
+                let [ours, original] = answers.clone().map(|answer| used(&answer.body));
+                let shown = Shown::of(answers, &Value::Null, None);
+                let class = Class::of_bodies(&ours, &original);
+                if self.note("quotas after it", &shown, &example, class)? {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a request, or shows it. Returns whether the answers differ.
+    fn note(
+        &self,
+        about: &str,
+        shown: &Shown,
+        example: &str,
+        class: Option<Class>,
+    ) -> Result<bool> {
+        let is_different = class.is_some();
+        let Some(findings) = self.findings else {
+            let [ours, original] = &shown.answers;
+            println!("{example}\n  {} / {}", ours.code, original.code);
+            for answer in &shown.answers {
+                if is_different || answer.code >= 400 {
+                    println!("  {:?} {}", answer.warnings, String::from_utf8_lossy(&answer.body));
+                }
+            }
+            if let Some(class) = &class {
+                println!("  {class:?}");
+            }
+            return Ok(is_different);
+        };
+        let judges = self.case.judges;
+        let [_, is_accepted] = shown.are_accepted();
+        let difference = class.map(|class| (format!("admission: {judges}: {about}"), class));
+        findings.add(judges, is_accepted, (self.number, example.to_owned()), difference)?;
+        Ok(is_different)
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "another process is waited for")]
@@ -282,36 +383,22 @@ fn wait_until_noted() {
     std::thread::sleep(NOTED);
 }
 
-/// Sends the requests of a case.
-fn judge(number: usize, case: &Case, sides: &mut Sides, findings: Option<&Findings>) -> Result<()> {
-    let quotas = format!("/api/v1/namespaces/{}/resourcequotas", case.namespace);
-    let is_counted = case.set_up.iter().any(|one| one.path == quotas);
-    for request in &case.requests {
-        let Request { write, path, body, resource } = request;
-        let bytes = if body.is_null() { String::new() } else { body.to_string() };
-        let answers = both(sides, |side, _| {
-            let sent = write.content_type();
-            side.send_as(write.method(), path, bytes.as_bytes(), sent, "application/json")
-        })?;
-        let shown = Shown::of(answers.map(without_chance_in_items), &asked(request), None);
-        let about = format!("{} of {resource}", write.name());
-        let example = format!("{} {path} {bytes}", write.method());
-        let is_different = note(number, case, &about, &shown, &example, findings, shown.differs())?;
-        // What both refuse leaves the objects as they were.
-        if is_different && shown.are_accepted().contains(&true) {
-            return Ok(());
-        }
-        if is_counted {
-            let answers = both(sides, |side, _| side.send("GET", &quotas, b""))?;
-            let [ours, original] = answers.clone().map(|answer| used(&answer.body));
-            let shown = Shown::of(answers, &Value::Null, None);
-            let class = Class::of_bodies(&ours, &original);
-            if note(number, case, "quotas after it", &shown, &example, findings, class)? {
-                return Ok(());
-            }
+/// The reviews that webhooks were sent, without who asks and what is made by chance.
+///
+/// The original sends one again when its cache was behind.
+fn reviewed(reviews: Vec<Value>) -> Value {
+    let mut all = Value::from(reviews);
+    for review in all.as_array_mut().into_iter().flatten() {
+        if let Some(request) = review["review"]["request"].as_object_mut() {
+            request.remove("uid");
+            request.remove("userInfo");
         }
     }
-    Ok(())
+    scrub(&mut all);
+    if let Some(list) = all.as_array_mut() {
+        list.dedup();
+    }
+    all
 }
 
 /// What the server's answer is compared with: the object that the request names.
@@ -331,36 +418,6 @@ fn used(list: &[u8]) -> Value {
         (name, quota["status"].clone())
     };
     items.into_iter().map(of).collect::<serde_json::Map<_, _>>().into()
-}
-
-/// Counts a request, or shows it. Returns whether the answers differ.
-fn note(
-    number: usize,
-    case: &Case,
-    about: &str,
-    shown: &Shown,
-    example: &str,
-    findings: Option<&Findings>,
-    class: Option<Class>,
-) -> Result<bool> {
-    let is_different = class.is_some();
-    let Some(findings) = findings else {
-        let [ours, original] = &shown.answers;
-        println!("{example}\n  {} / {}", ours.code, original.code);
-        for answer in &shown.answers {
-            if is_different || answer.code >= 400 {
-                println!("  {:?} {}", answer.warnings, String::from_utf8_lossy(&answer.body));
-            }
-        }
-        if let Some(class) = &class {
-            println!("  {class:?}");
-        }
-        return Ok(is_different);
-    };
-    let [_, is_accepted] = shown.are_accepted();
-    let difference = class.map(|class| (format!("admission: {}: {about}", case.judges), class));
-    findings.add(case.judges, is_accepted, (number, example.to_owned()), difference)?;
-    Ok(is_different)
 }
 
 #[cfg(test)]

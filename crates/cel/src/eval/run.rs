@@ -59,6 +59,9 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
                 let operands = [self.eval(a)?, self.eval(b)?];
                 let equal = operands[0].equals(&operands[1], &mut self.context.fuel)?;
                 self.context.charge(budget::equality(&operands, *negated))?;
+                if !*negated && is_incomparable(&operands) {
+                    return Err(Error::NoSuchOverload);
+                }
                 Ok(Value::Bool(equal != *negated))
             }
             Node::NotStrictlyFalse(operand) => {
@@ -543,6 +546,16 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
         }
         self.context.round()?;
         Ok(true)
+    }
+}
+
+/// Whether the first is of a type of Kubernetes' own, which is compared with none but its own.
+fn is_incomparable([first, second]: &[Value<'_>; 2]) -> bool {
+    let Value::Opaque(first) = first else { return false };
+    match second {
+        Value::Null => false,
+        Value::Opaque(second) => first.type_of() != second.type_of(),
+        _ => true,
     }
 }
 

@@ -6,6 +6,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_object::ApiError;
+use setpoint_object::meta::ObjectExt;
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -24,15 +25,18 @@ impl Admission for LimitPodHardAntiAffinityTopology {
         review: &'a Review<'a>,
         pod: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
-        let terms = pod.map(|pod| {
-            let affinity = &pod["spec"]["affinity"]["podAntiAffinity"];
-            list(affinity, "requiredDuringSchedulingIgnoredDuringExecution")
-        });
-        let other = terms.into_iter().flatten().map(|term| text(term, "topologyKey"));
-        let result = match other.into_iter().find(|key| *key != HOSTNAME) {
-            Some(key) => Err(review.forbidden(&format!(
-                "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {HOSTNAME} is allowed"
-            ))),
+        let Some(pod) = pod else { return futures::future::ready(Ok(())).boxed() };
+        let affinity = &pod["spec"]["affinity"]["podAntiAffinity"];
+        let terms = list(affinity, "requiredDuringSchedulingIgnoredDuringExecution");
+        let mut keys = terms.iter().map(|term| text(term, "topologyKey"));
+        let result = match keys.find(|key| *key != HOSTNAME) {
+            Some(key) => {
+                let text = format!(
+                    "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {HOSTNAME} is allowed"
+                );
+                // By the name in the pod, which a hook may have changed.
+                Err(ApiError::forbidden(&review.group_resource(), pod.name(), &text))
+            }
             None => Ok(()),
         };
         futures::future::ready(result).boxed()

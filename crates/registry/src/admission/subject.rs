@@ -16,16 +16,14 @@ use setpoint_schema::encode::to_bytes;
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-/// The name of the object of a request. `object` is the object to store, with a generated name if
-/// it has one already.
+/// The name of the object of a request: the one that it came with, whatever hooks have made of it.
+/// `object` is the object to store, with a generated name if it has one already.
 pub(super) fn name<'r>(review: &Review<'r>, object: Option<&'r Value>) -> &'r str {
     if review.attributes.verb == Verb::DeleteCollection {
         return "";
     }
     match (review.operation, review.subresource, object) {
-        (Operation::Create, None, Some(object)) if review.attributes.name().is_empty() => {
-            object.name()
-        }
+        (Operation::Create, None, Some(object)) if review.generates => object.name(),
         _ => review.name,
     }
 }
@@ -92,6 +90,9 @@ pub(super) fn mutable_scale(review: &Review<'_>, object: &Value) -> Value {
     let present = scale(review.resource, object);
     let Some(scales) = &review.scales else { return present };
     let mut sent = scales.new.clone();
+    if sent.namespace().is_empty() {
+        sent.set_meta("namespace", review.namespace.into());
+    }
     sent["spec"] = present["spec"].clone();
     if sent["status"].is_null() {
         sent["status"] = json!({"replicas": 0});

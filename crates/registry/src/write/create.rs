@@ -75,6 +75,7 @@ impl Write<'_> {
         let options = Options::Write(self.options);
         let mut review = self.review(Operation::Create, &name, None, options);
         review.is_unseen = owners.is_some();
+        review.generates = self.target.name.is_empty() && object.name().is_empty();
         let kept = Kept { owners, spare };
         self.inner.admission.mutate(&review, &mut object).await?;
         metadata::deduplicate_admitted_owners(self.attributes, &mut object);
@@ -346,6 +347,7 @@ impl Write<'_> {
             operation,
             namespace: &self.target.namespace,
             name,
+            generates: false,
             generated: String::new(),
             old: old.map(|(old, _)| old),
             revision: old.map_or(0, |(_, revision)| revision.0),

@@ -10,6 +10,7 @@ use crate::request::{DeleteOptions, Deleted, PropagationPolicy, ignore_refused};
 use crate::routed::Attributes;
 use crate::stored::{store_error, tree};
 use crate::unreadable::sealed;
+use crate::verb::Verb;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_object::field::Errors;
@@ -98,8 +99,17 @@ impl Write<'_> {
         }
         let warn = || warn_of_orphans(self.attributes, self.resource, options);
         self.check_preconditions(&object, found.modified, options).inspect_err(|_| warn())?;
-        if self.is_reviewed {
-            let (old, options) = (Some((&object, found.modified)), Options::Delete(options));
+        let grace = self.grace(&object, options);
+        // A deletion that goes on as it is asks nobody.
+        let is_pending = matches!(grace, Grace::Pending);
+        if self.is_reviewed && !is_pending {
+            let seen = match grace {
+                Grace::Until { seconds, .. } if self.attributes.verb == Verb::Delete => {
+                    &DeleteOptions { grace_period_seconds: Some(seconds), ..options.clone() }
+                }
+                _ => options,
+            };
+            let (old, options) = (Some((&object, found.modified)), Options::Delete(seen));
             let review = self.review(Operation::Delete, &self.target.name, old, options);
             self.inner.admission.mutate(&review, &mut Value::Null).await?;
             warn();

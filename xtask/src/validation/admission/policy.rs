@@ -237,7 +237,7 @@ fn binding(random: &mut Random, form: Form, scope: &Scope, namespace: &str) -> V
 }
 
 /// What a policy or a binding matches. `namespace`: only there.
-fn constraints(random: &mut Random, namespace: Option<&str>, has_rules: bool) -> Value {
+pub(super) fn constraints(random: &mut Random, namespace: Option<&str>, has_rules: bool) -> Value {
     let mut matches = json!({});
     if let Some(namespace) = namespace {
         matches["namespaceSelector"] =
@@ -257,11 +257,16 @@ fn constraints(random: &mut Random, namespace: Option<&str>, has_rules: bool) ->
         excluded.push(rule(random));
     }
     if namespace.is_some() {
-        // Objects that the original creates for a Service, at the request of nobody.
-        excluded.push(json!({
-            "apiGroups": ["networking.k8s.io"], "apiVersions": ["*"], "resources": ["ipaddresses"],
-            "operations": ["CREATE", "UPDATE", "DELETE"],
-        }));
+        // Objects that the original creates for a Service, at the request of nobody, and what
+        // other cases are made of.
+        for (group, resource) in
+            [("networking.k8s.io", "ipaddresses"), ("admissionregistration.k8s.io", "*")]
+        {
+            excluded.push(json!({
+                "apiGroups": [group], "apiVersions": ["*"], "resources": [resource],
+                "operations": ["CREATE", "UPDATE", "DELETE"],
+            }));
+        }
     }
     if !excluded.is_empty() {
         matches["excludeResourceRules"] = excluded.into();

@@ -8,8 +8,10 @@ use crate::admission::mutated::{
     check_size, decode_other, decode_own, managed_fields, restore_entries,
 };
 use crate::admission::subject::{self, Subject};
+use crate::kind::registered::{is_registered, scheme};
+use crate::kind::text;
 use serde_json::{Value, json};
-use setpoint_object::ApiError;
+use setpoint_object::{ApiError, GroupVersion, GroupVersionKind};
 use setpoint_schema::{INLINE_BYTES_MAX, patch};
 
 /// Prefix of the audit annotations about hooks that have changed the object.
@@ -155,6 +157,22 @@ async fn call(
     Ok(Some(patched))
 }
 
+/// Refuses an object that has become one of a kind that Kubernetes does not know.
+fn check_registered(review: &Review<'_>, object: &Value) -> Result<(), ApiError> {
+    let group = &*review.resource.gvk.group;
+    let [version, kind] = ["apiVersion", "kind"].map(|member| text(object, member));
+    let Some(of) = GroupVersion::parse(version).filter(|_| review.resource.has_go_type()) else {
+        return Ok(());
+    };
+    if is_registered(&GroupVersionKind::new(of.group, of.version, kind), group) {
+        return Ok(());
+    }
+    let scheme = scheme(group);
+    Err(ApiError::internal(format_args!(
+        "no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}"
+    )))
+}
+
 async fn patched(
     hook: &Hook,
     review: &Review<'_>,
@@ -183,6 +201,7 @@ async fn patched(
             object[member] = before[member].clone();
         }
         if object[member] != before[member] {
+            check_registered(review, &object)?;
             return Err(ApiError::internal(format_args!(
                 "admission webhook {:?} changed {member} from {} to {}",
                 hook.name, before[member], object[member]
