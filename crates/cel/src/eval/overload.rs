@@ -89,6 +89,22 @@ mod tests {
     }
 
     #[test]
+    fn types_of_kubernetes_equal_only_their_own() {
+        assert_eq!(error("dyn(quantity('1')) == 1"), "no such overload");
+        assert_eq!(error("dyn(url('https://a')) == dyn(quantity('1'))"), "no such overload");
+        for expression in [
+            "dyn(quantity('1')) != 1",
+            "!(1 == dyn(quantity('1')))",
+            "!(dyn(quantity('1')) == null)",
+        ] {
+            let ast = parse(expression, &Macros::KUBERNETES).unwrap();
+            let checked = check(ast, &Env::kubernetes()).unwrap();
+            let value = Program::new(&checked).evaluate(&mut Context::default(), &());
+            assert_eq!(value.unwrap().to_json().unwrap(), true, "{expression}");
+        }
+    }
+
+    #[test]
     fn functions_say_what_they_were_given() {
         assert_eq!(error("dyn(1).startsWith('a')"), "no such overload");
         assert_eq!(error("dyn(optional.none()).contains('a')"), "no such overload");

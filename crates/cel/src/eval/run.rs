@@ -281,7 +281,9 @@ impl<'p, 'v> Run<'p, 'v, '_, '_> {
         let mut qualifiers = &attr.qualifiers[..];
         let value = match &attr.base {
             Base::Global(name) => match self.computed_field(name, attr) {
-                Some(_) if attr.test && qualifiers.len() == 1 => {
+                // It is there, but its own error counts.
+                Some(value) if attr.test && qualifiers.len() == 1 => {
+                    value?;
                     self.context.charge(1)?;
                     return Ok(Value::Bool(true));
                 }

@@ -94,10 +94,14 @@ pub(super) fn mutable_scale(review: &Review<'_>, object: &Value) -> Value {
         sent.set_meta("namespace", review.namespace.into());
     }
     sent["spec"] = present["spec"].clone();
-    if sent["status"].is_null() {
-        sent["status"] = json!({"replicas": 0});
+    with_status(sent)
+}
+/// A Scale whose status says how many there are, also none.
+fn with_status(mut scale: Value) -> Value {
+    if scale["status"].is_null() {
+        scale["status"] = json!({"replicas": 0});
     }
-    sent
+    scale
 }
 /// Takes the replicas of a changed Scale to its object.
 ///
@@ -166,7 +170,7 @@ impl<'r> Subject<'r> {
                 object => optional_scale(review, object).await?,
             };
             let old = match &review.scales {
-                Some(scales) if is_mutating => Some(Cow::Owned(scales.old.clone())),
+                Some(scales) if is_mutating => Some(Cow::Owned(with_status(scales.old.clone()))),
                 _ => optional_scale(review, review.old).await?,
             };
             (object, old)

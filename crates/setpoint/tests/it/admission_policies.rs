@@ -539,13 +539,34 @@ async fn conditions_have_no_namespace_and_texts_no_authorizer() {
     .await;
 }
 
-/// As Kubernetes keeps them: without what they are, and without the owners of their fields.
+/// A variable is there although it has no value: whoever looks for it finds its error.
 #[tokio::test]
-async fn params_of_built_in_kinds_are_bare() {
+async fn a_look_for_a_variable_finds_its_error() {
+    with_user(plane(), async |user, _| {
+        let variables = json!([{"name": "v", "expression": "object.data.missing"}]);
+        let named = json!([{"name": "c", "expression": "object.metadata.name == 'a'"}]);
+        let spec = json!({"matchConditions": named, "variables": variables,
+            "validations": [{"expression": "has(variables.v)"}]});
+        enforce(&user, "a", spec, json!({})).await;
+        let refused = dry(&user, json!({"x": "1"})).await;
+        assert!(
+            refused
+                .shown()
+                .ends_with("composited variable \"v\" fails to evaluate: no such key: missing"),
+            "{refused:?}"
+        );
+        assert_eq!(dry(&user, json!({"missing": "1"})).await.shown(), "201 ok");
+    })
+    .await;
+}
+
+/// As Kubernetes keeps them: without the owners of their fields.
+#[tokio::test]
+async fn params_of_built_in_kinds_have_no_owners_of_fields() {
     with_user(plane(), async |user, _| {
         user.create(MAPS, &map("limits", json!({"max": "1"}))).await;
         let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [
-            {"expression": "!has(params.kind) && !has(params.metadata.managedFields)"},
+            {"expression": "params.kind == 'ConfigMap' && !has(params.metadata.managedFields)"},
             {"expression": "params.data.max == '1'"},
         ]});
         let bound = json!({"paramRef": {"name": "limits", "namespace": "default", "parameterNotFoundAction": "Deny"}});

@@ -5,6 +5,7 @@
 mod admission;
 mod admission_plugins;
 mod admission_policies;
+mod admission_reviews;
 mod admission_webhooks;
 mod aggregation;
 mod audit_answers;

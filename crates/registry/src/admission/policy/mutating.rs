@@ -186,7 +186,7 @@ impl Mutating<'_> {
             }
         };
         for binding in bindings {
-            let found = match params::of(binding, row.as_deref(), review, name).await {
+            let found = match params::of(binding, row.as_deref(), (review, true), name).await {
                 Ok(found) => found,
                 Err(text) => {
                     let text = format!("failed to configure binding: {text}");

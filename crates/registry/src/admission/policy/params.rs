@@ -26,7 +26,7 @@ pub(super) fn row(review: &Review<'_>, policy: &Policy) -> Result<Option<Arc<Res
     }
 }
 
-/// The objects with which a binding is evaluated. Null stands for none.
+/// The objects with which a binding is evaluated. Null stands for none. `mutates`: the policy does.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ pub(super) fn row(review: &Review<'_>, policy: &Policy) -> Result<Option<Arc<Res
 pub(super) async fn of(
     binding: &Binding,
     row: Option<&Resource>,
-    review: &Review<'_>,
+    (review, mutates): (&Review<'_>, bool),
     name: &str,
 ) -> Result<Vec<Arc<Value>>, String> {
     let (Some(row), Some(reference)) = (row, &binding.params) else {
@@ -71,12 +71,12 @@ pub(super) async fn of(
     }
     let seen = |object: &Object| {
         let mut tree = tree(&object.bytes).map_err(|error| error.to_string())?;
-        // Kubernetes keeps these as Go structs, which do not say what they are, and without the
-        // owners of their fields.
+        // Kubernetes keeps these as Go structs, without the owners of their fields. They do not say
+        // what they are, and only validating policies add it.
         if row.has_go_type()
             && let Some(members) = tree.as_object_mut()
         {
-            members.retain(|name, _| name != "apiVersion" && name != "kind");
+            members.retain(|name, _| !(mutates && (name == "apiVersion" || name == "kind")));
             let meta = members.get_mut("metadata").and_then(Value::as_object_mut);
             meta.into_iter().for_each(|meta| drop(meta.remove("managedFields")));
         }

@@ -88,7 +88,8 @@ impl Request<'_> {
                     continue;
                 }
             }
-            let found = match params::of(binding, row.as_deref(), review, self.name).await {
+            let found = match params::of(binding, row.as_deref(), (review, false), self.name).await
+            {
                 Ok(found) => found,
                 Err(text) => {
                     let text = format!("failed to configure binding: {text}");
