@@ -27,6 +27,8 @@ pub struct StatusRule {
     pub meta: StatusMeta,
     /// `status` of a new object, as JSON; empty: the client's status is removed.
     pub initial: &'static str,
+    /// `initial` comes when the object is stored: what validates it sees an empty status.
+    pub comes_late: bool,
     /// A new object keeps the status that the client sent; only what it lacks is initial.
     pub keeps_new: bool,
     /// The feature without which the main endpoint writes `status`, too. `None`: it never does.
@@ -57,6 +59,7 @@ impl StatusRule {
         Self {
             meta,
             initial,
+            comes_late: false,
             keeps_new: false,
             reset_with: None,
             resets,

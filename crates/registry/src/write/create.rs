@@ -165,6 +165,9 @@ impl Write<'_> {
         self.check_params(&stored, None).await?;
         self.warn(|kind| (kind.warnings)(&stored));
         self.inner.admission.validate(review, Some(&stored)).await?;
+        if let Some(rule) = self.reset_status().filter(|rule| rule.comes_late) {
+            set_initial_status(&mut stored, rule.initial, true);
+        }
         if self.converts_last() {
             stored = self.stored_tree(stored).await?;
         }
@@ -234,8 +237,10 @@ impl Write<'_> {
         if self.resource.tracks_generation {
             object.set_meta("generation", 1.into());
         }
-        if let Some(rule) = self.reset_status() {
-            set_initial_status(object, rule);
+        match self.reset_status() {
+            Some(rule) if rule.comes_late => set_initial_status(object, "{}", rule.keeps_new),
+            Some(rule) => set_initial_status(object, rule.initial, rule.keeps_new),
+            None => {}
         }
         kind::disabled::drop_from(self.resource.kind, object, None, self.inner.features);
         for warning in (self.resource.kind.prepare_warnings)(object) {
@@ -410,12 +415,12 @@ impl Write<'_> {
         }
     }
 }
-/// Sets `status` of a new object, whatever the client sent, unless its rule keeps that.
-fn set_initial_status(object: &mut Value, rule: StatusRule) {
+/// Sets `status` of a new object, whatever it is now, unless that is kept.
+fn set_initial_status(object: &mut Value, initial: &str, is_kept: bool) {
     let Some(members) = object.as_object_mut() else { return };
-    match serde_json::from_str(rule.initial) {
+    match serde_json::from_str(initial) {
         Ok(initial) => {
-            let sent = members.remove("status").filter(|sent| rule.keeps_new && sent.is_object());
+            let sent = members.remove("status").filter(|sent| is_kept && sent.is_object());
             let mut status = sent.unwrap_or_default();
             complete(&mut status, initial);
             members.insert("status".into(), status);

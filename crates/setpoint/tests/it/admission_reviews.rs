@@ -116,3 +116,24 @@ async fn a_scale_is_in_the_namespace_of_its_request() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_claim_is_pending_once_it_is_stored() {
+    let ca = Ca::new();
+    let (hooks, reviews) = server(&ca).await;
+    with_user(plane(), async |user, _| {
+        let allow = hook("v", hooks.config("/allow"), &["persistentvolumeclaims"]);
+        configure(&user, &hooks, VALIDATING, "v", &[allow]).await;
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "c"},
+            "spec": {"accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}}}});
+        reviews.take();
+        let made = user.create("/api/v1/namespaces/default/persistentvolumeclaims", &claim).await;
+        assert_eq!(made["status"], json!({"phase": "Pending"}));
+        let taken = reviews.take();
+        let [(_, request)] = &taken[..] else { panic!("{taken:?}") };
+        assert_eq!(request["object"]["status"], json!({}));
+    })
+    .await;
+}

@@ -156,7 +156,6 @@ fn reply(random: &mut Random, mutates: bool) -> Reply {
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response,
     });
     match random.below(100) {
-        0 => body["response"]["uid"] = "other".into(),
         1 => body["response"] = Value::Null,
         2 => body["kind"] = "Other".into(),
         3 => return Reply { code: 500, body: "it failed".into() },

@@ -7,7 +7,7 @@ use crate::kind::volume::{
 };
 use crate::kind::workload::rest_is_same;
 use crate::kind::{
-    Charged, Context, Kind, Members, MetadataCheck, MetadataChecks, Report, StatusMeta,
+    Charged, Context, Kind, Members, MetadataCheck, MetadataChecks, Report, StatusMeta, StatusRule,
     pod_default, resources, template, text,
 };
 use crate::table::cell;
@@ -35,7 +35,11 @@ pub(in crate::kind) static KIND: Kind = Kind {
     charged: Charged::updates(&["", "status"]),
     cells: Some(cells),
     rules: "modes, amount, data sources; immutable except size and attributes class of bound claims; `status`",
-    ..Kind::with_status("", "PersistentVolumeClaim", StatusMeta::All, r#"{"phase":"Pending"}"#)
+    status: Some(StatusRule {
+        comes_late: true,
+        ..StatusRule::new(StatusMeta::All, r#"{"phase":"Pending"}"#)
+    }),
+    ..Kind::plain("", "PersistentVolumeClaim")
 };
 
 fn default(claim: &mut Members, _version: &str) {
