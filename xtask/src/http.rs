@@ -38,6 +38,8 @@ pub(crate) struct Answer {
     pub(crate) content_type: String,
     /// The values of the header `Warning`, in order.
     pub(crate) warnings: Vec<String>,
+    /// The header `Audit-Id`.
+    pub(crate) audit_id: String,
     pub(crate) body: Vec<u8>,
 }
 
@@ -233,6 +235,7 @@ fn read(stream: &mut impl BufRead, is_bare: bool) -> Result<(Answer, bool)> {
             "transfer-encoding" => is_chunked = value == "chunked",
             "connection" => is_kept = value != "close",
             "content-type" => value.clone_into(&mut answer.content_type),
+            "audit-id" => value.clone_into(&mut answer.audit_id),
             "warning" => answer.warnings.push(value.to_owned()),
             _ => {}
         }

@@ -10,6 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+/// What [`Layout::Admitting`] notes of requests.
+const AUDIT_POLICY: &str = r#"{
+    "apiVersion": "audit.k8s.io/v1", "kind": "Policy",
+    "rules": [{"level": "Request", "omitStages": ["RequestReceived"]}]
+}"#;
 /// Plugins that call others, that keep an account of objects, or that make names by chance.
 const PLUGINS_OFF: &str = "MutatingAdmissionPolicy,MutatingAdmissionWebhook,ResourceQuota,\
                            ServiceAccount,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook";
@@ -31,7 +36,7 @@ const ASKED_MAX: usize = 480;
 pub(crate) enum Layout {
     /// In its memory.
     Apart,
-    /// In its memory. Both ask more admission plugins.
+    /// In its memory. Both ask more admission plugins, and have an audit log.
     Admitting,
     /// In the etcd of kube-apiserver. Both are published at these addresses, and limit requests as
     /// they do by default.
@@ -44,6 +49,8 @@ pub(crate) const PUBLISHED: [&str; 2] = ["10.1.1.1", "10.1.1.2"];
 /// Two running servers.
 #[derive(Debug)]
 pub(crate) struct Servers {
+    /// The audit logs, ours first, of [`Layout::Admitting`].
+    pub(crate) audit_logs: [PathBuf; 2],
     pub(crate) ours: Address,
     pub(crate) original: Address,
     /// The etcd of kube-apiserver.
@@ -155,6 +162,19 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// Has a server write an audit log, if both do.
+    fn add_audit_to(self, command: &mut Command, work: &Path, log: &Path) -> Result<()> {
+        if self == Self::Admitting {
+            let policy = work.join("audit-policy.json");
+            std::fs::write(&policy, AUDIT_POLICY)?;
+            command.arg("--audit-policy-file").arg(policy);
+            command.arg("--audit-log-path").arg(log);
+        }
+        Ok(())
+    }
+}
+
 impl Servers {
     /// A connection to each: ours, and the original.
     pub(crate) fn connect(&self) -> [Connection; 2] {
@@ -170,6 +190,7 @@ impl Servers {
         switches: &Switches,
     ) -> Result<Self> {
         let file = |name: &str| work.join(name);
+        let audit_logs = [file("setpoint.audit"), file("kube-apiserver.audit")];
         let (etcd, client) = start_etcd(etcd, work)?;
         let [port] = free_ports::<1>()?;
 
@@ -204,6 +225,7 @@ impl Servers {
         command.arg("--service-account-key-file").arg(&key);
         command.arg("--token-auth-file").arg(file("tokens.csv"));
         command.arg("--cert-dir").arg(file("certificates"));
+        layout.add_audit_to(&mut command, work, &audit_logs[1])?;
         let apiserver = logged(command, &file("kube-apiserver.log"))?;
 
         let mut command = Command::new(program);
@@ -225,6 +247,7 @@ impl Servers {
             }
         }
         command.arg("--kubeconfig").arg(file("kubeconfig")).arg("--cert-dir").arg(file("pki"));
+        layout.add_audit_to(&mut command, work, &audit_logs[0])?;
         let (setpoint, ready) = Started::ready(&mut command, &file("setpoint.log"))?;
         let insecure = ready.split_whitespace().find_map(|word| word.strip_prefix("insecure="));
         let insecure = insecure.and_then(|url| url.strip_prefix("http://"));
@@ -239,7 +262,13 @@ impl Servers {
             tls: None,
             token: String::new(),
         };
-        Ok(Self { ours, original, etcd: etcd_at, _started: [setpoint, apiserver, etcd] })
+        Ok(Self {
+            audit_logs,
+            ours,
+            original,
+            etcd: etcd_at,
+            _started: [setpoint, apiserver, etcd],
+        })
     }
 }
 

@@ -2,11 +2,11 @@
 
 use crate::query::Query;
 use serde_json::{Value, json};
-use setpoint_object::ApiError;
 use setpoint_object::field::{self, Path};
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::gvk::GroupKind;
 use setpoint_object::label::Selector;
+use setpoint_object::{ApiError, UNVERSIONED_KINDS};
 use setpoint_registry::{
     DeleteOptions, Feature, FeatureGates, FieldValidation, Format, IGNORE_READ_ERROR, ListOptions,
     PatchType, RawDeleteOptions, ShardSelector, VersionMatch, WriteOptions, check_dry_run,
@@ -252,15 +252,6 @@ fn delete_cbor(body: &[u8], schema: &TypeSchema) -> Result<Value, ApiError> {
 
 /// Checks the kind of a body: options of any version, or of none.
 fn check_delete_kind(kind: &str, version: &str, body: &[u8]) -> Result<(), String> {
-    const UNVERSIONED: [&str; 7] = [
-        "APIGroup",
-        "APIGroupList",
-        "APIResourceList",
-        "APIVersions",
-        "CreateOptions",
-        "Status",
-        "UpdateOptions",
-    ];
     /// Kinds of the default group version.
     const REGISTERED: [&str; 8] = [
         "GetOptions",
@@ -287,7 +278,9 @@ fn check_delete_kind(kind: &str, version: &str, body: &[u8]) -> Result<(), Strin
     if matches!(kind, "" | "DeleteOptions") {
         return Ok(());
     }
-    if UNVERSIONED.contains(&kind) || version == "meta.k8s.io/v1" && REGISTERED.contains(&kind) {
+    let is_of_all =
+        UNVERSIONED_KINDS.contains(&kind) || matches!(kind, "CreateOptions" | "UpdateOptions");
+    if is_of_all || version == "meta.k8s.io/v1" && REGISTERED.contains(&kind) {
         return Err(format!("converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion"));
     }
     let of = match version.strip_suffix("__internal").map(|group| group.strip_suffix('/')) {

@@ -2,6 +2,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+/// The kinds that Kubernetes' decoders know in every group version.
+pub const UNVERSIONED_KINDS: [&str; 5] =
+    ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
+
 /// An API group and version, such as `apps/v1`; the core group is the empty string.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersion {

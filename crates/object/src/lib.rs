@@ -67,7 +67,10 @@ pub mod users;
 mod json_strategy;
 mod scan;
 
-pub use gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
+pub use gvk::{
+    GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource,
+    UNVERSIONED_KINDS,
+};
 pub use head::Head;
 pub use keys::Scope;
 pub use origin::Origin;

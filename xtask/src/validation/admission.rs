@@ -12,6 +12,7 @@ mod expression;
 mod hooks;
 mod policy;
 mod request;
+mod trail;
 mod webhook;
 
 use super::answer::Class;
@@ -30,6 +31,7 @@ use policy::Form;
 use request::{Drawer, Names, Request};
 use serde_json::{Value, json};
 use std::time::Duration;
+use trail::{Noted, Trail};
 
 /// How long both servers have to take note of a case: kube-apiserver looks at policies once in a
 /// second.
@@ -89,11 +91,55 @@ impl SetUp {
     }
 }
 
+/// What judges the requests of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judges {
+    ValidatingPolicies,
+    MutatingPolicies,
+    Webhooks,
+    Quotas,
+    Ranges,
+    PluginsOfPods,
+}
+
+impl Judges {
+    fn draw(random: &mut Random) -> Self {
+        match random.below(100) {
+            0..28 => Self::ValidatingPolicies,
+            28..50 => Self::MutatingPolicies,
+            50..70 => Self::Webhooks,
+            70..82 => Self::Quotas,
+            82..91 => Self::Ranges,
+            _ => Self::PluginsOfPods,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::ValidatingPolicies => "validating policies",
+            Self::MutatingPolicies => "mutating policies",
+            Self::Webhooks => "webhooks",
+            Self::Quotas => "quotas",
+            Self::Ranges => "ranges",
+            Self::PluginsOfPods => "plugins of pods",
+        }
+    }
+
+    /// How many of a hundred requests are about pods.
+    fn pods(self) -> usize {
+        match self {
+            Self::ValidatingPolicies | Self::MutatingPolicies | Self::Webhooks => 25,
+            Self::Quotas => 50,
+            Self::Ranges => 75,
+            Self::PluginsOfPods => 80,
+        }
+    }
+}
+
 /// A drawn case.
 #[derive(Debug)]
 struct Case {
-    /// What judges its requests.
-    judges: &'static str,
+    judges: Judges,
     namespace: String,
     set_up: Vec<SetUp>,
     /// What its webhooks answer.
@@ -109,49 +155,38 @@ fn drawn(seed: u64, number: usize) -> Case {
         labels["env"] = ["prod", "test"][random.below(2)].into();
     }
     let (mut rest, mut replies) = (Vec::new(), Vec::new());
-    let mut pods = 25;
-    let judges = match random.below(100) {
-        0..28 => {
+    let judges = Judges::draw(random);
+    match judges {
+        Judges::ValidatingPolicies => {
             rest.extend(policy::draw(random, Form::Validating, &namespace));
-            "validating policies"
         }
-        28..50 => {
+        Judges::MutatingPolicies => {
             rest.extend(policy::draw(random, Form::Mutating, &namespace));
             if random.percent(25) {
                 rest.extend(policy::draw(random, Form::Validating, &namespace));
             }
-            "mutating policies"
         }
-        50..70 => {
+        Judges::Webhooks => {
             (rest, replies) = webhook::draw(random, &namespace);
             if random.percent(15) {
                 rest.extend(policy::draw(random, Form::Mutating, &namespace));
             }
-            "webhooks"
         }
-        70..82 => {
+        Judges::Quotas => {
             rest.extend(account::quotas(random, &namespace));
             if random.percent(25) {
                 rest.extend(account::ranges(random, &namespace));
             }
-            pods = 50;
-            "quotas"
         }
-        82..91 => {
-            rest.extend(account::ranges(random, &namespace));
-            pods = 75;
-            "ranges"
-        }
-        _ => {
+        Judges::Ranges => rest.extend(account::ranges(random, &namespace)),
+        Judges::PluginsOfPods => {
             let (more, notes) = account::of_pods(random);
             for (name, value) in more.as_object().into_iter().flatten() {
                 labels[name] = value.clone();
             }
             annotations = notes;
-            pods = 80;
-            "plugins of pods"
         }
-    };
+    }
     let object = json!({
         "metadata": {"name": namespace, "labels": labels, "annotations": annotations},
     });
@@ -161,12 +196,13 @@ fn drawn(seed: u64, number: usize) -> Case {
     set_up.extend(first.into_iter().chain(last));
     let names = match judges {
         // What is there already is counted by the original.
-        "quotas" => Names::New,
+        Judges::Quotas => Names::New,
         _ => Names::Few,
     };
+    let pods = judges.pods();
     let mut drawer = Drawer { random, namespace: &namespace, names, pods };
     let mut requests: Vec<Request> = (0..REQUESTS).map(|number| drawer.draw(number)).collect();
-    if judges == "webhooks" {
+    if judges == Judges::Webhooks {
         // Reviews have names that were made by chance.
         for request in
             requests.iter_mut().filter(|one| !one.body["metadata"]["generateName"].is_null())
@@ -181,20 +217,36 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let servers = args.programs.start("admission", Layout::Admitting)?;
     prepare(&mut servers.connect())?;
     let hooks = Hooks::start()?;
+    let trail = Trail::new(servers.audit_logs.clone());
     for number in &args.case {
         println!("\ncase {number}");
         let case = drawn(args.seed, *number);
-        Play { number: *number, case: &case, hooks: &hooks, findings: None }
+        Play { number: *number, case: &case, hooks: &hooks, trail: &trail, findings: None }
             .run(&mut servers.connect())?;
     }
     if !args.case.is_empty() {
+        wait_until_noted();
+        for (noted, class) in trail.compared()? {
+            if let Some(class) = class {
+                println!("{}\n  annotations: {class:?}", noted.example);
+            }
+        }
         return Ok(());
     }
     let findings = Findings::default();
     on_numbers(&servers, args.connections, args.cases, |number, sides| {
         let case = drawn(args.seed, number);
-        Play { number, case: &case, hooks: &hooks, findings: Some(&findings) }.run(sides)
+        Play { number, case: &case, hooks: &hooks, trail: &trail, findings: Some(&findings) }
+            .run(sides)
     })?;
+    wait_until_noted();
+    for (noted, class) in trail.compared()? {
+        let Noted { number, judges, about, example, .. } = noted;
+        if let Some(class) = class {
+            let key = (format!("admission: {judges}: audit of {about}"), class);
+            findings.differ(judges, (number, example), key)?;
+        }
+    }
     let report = findings.into_report()?;
     print!("{}", page::listing(&report));
     if !args.no_page && args.programs.is_default() {
@@ -211,7 +263,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     annotations and labels for the plugins of pods; expressions, selectors, rules \
                     and amounts are drawn, right and odd ones. Then objects of some kinds are \
                     created, updated, patched, applied, deleted, scaled, evicted, bound and \
-                    resized. Compared are code, reason, causes, message, warnings, the reviews that webhooks are sent, the object with \
+                    resized. Compared are code, reason, causes, message, warnings, the reviews that webhooks are sent, the annotations in the audit log, the object with \
                     `managedFields`, and what the quotas have counted, without times, uids and \
                     what else is made by chance. A case ends at the first \
                     difference of what is accepted.",
@@ -267,6 +319,7 @@ struct Play<'p> {
     number: usize,
     case: &'p Case,
     hooks: &'p Hooks,
+    trail: &'p Trail,
     findings: Option<&'p Findings>,
 }
 
@@ -294,7 +347,9 @@ impl Play<'_> {
             let shown = Shown::of(answers, &one.body, None);
             let about = format!("create of {}", one.resource());
             let example = format!("POST {} {}", one.path, one.body);
-            if self.note(&about, &shown, &example, shown.differs())? {
+            self.count(&about, &shown, &example)?;
+            if let Some(class) = shown.differs() {
+                self.differ(&about, &shown, &example, class)?;
                 return Ok(false);
             }
             if let Some(status) = &one.status {
@@ -322,59 +377,72 @@ impl Play<'_> {
             let shown = Shown::of(answers.map(without_chance_in_items), &asked(request), None);
             let about = format!("{} of {resource}", write.name());
             let example = format!("{} {path} {bytes}", write.method());
-            let is_different = self.note(&about, &shown, &example, shown.differs())?;
+            self.count(&about, &shown, &example)?;
+            let mut class = shown.differs();
+            let mut what = about.clone();
             // What both refuse leaves the objects as they were.
-            if is_different && shown.are_accepted().contains(&true) {
-                return Ok(());
-            }
-            if !self.case.replies.is_empty() {
-                let [ours, original] = self.hooks.take(namespace).map(reviewed);
-                let class = Class::of_bodies(&ours, &original);
+            let mut is_over = class.is_some() && shown.are_accepted().contains(&true);
+            let [ours, original] = self.hooks.take(namespace).map(reviewed);
+            if class.is_none() {
+                class = Class::of_bodies(&ours, &original);
+                what = format!("reviews of {about}");
                 if self.findings.is_none() && class.is_some() {
                     println!("  ours:     {ours}\n  original: {original}");
                 }
-                self.note("reviews of it", &shown, &example, class)?;
             }
-            if is_counted {
+            if class.is_none() && is_counted {
                 let answers = both(sides, |side, _| side.send("GET", &quotas, b""))?;
-                let [ours, original] = answers.clone().map(|answer| used(&answer.body));
-                let shown = Shown::of(answers, &Value::Null, None);
-                let class = Class::of_bodies(&ours, &original);
-                if self.note("quotas after it", &shown, &example, class)? {
-                    return Ok(());
+                let [ours, original] = answers.map(|answer| used(&answer.body));
+                class = Class::of_bodies(&ours, &original);
+                what = format!("quotas after {about}");
+                is_over |= class.is_some();
+            }
+            match class {
+                Some(class) => self.differ(&what, &shown, &example, class)?,
+                None => {
+                    let judges = (self.number, self.case.judges.name());
+                    self.trail.add(judges, &about, &example, &shown.answers)?;
                 }
+            }
+            if is_over {
+                return Ok(());
             }
         }
         Ok(())
     }
 
-    /// Counts a request, or shows it. Returns whether the answers differ.
-    fn note(
-        &self,
-        about: &str,
-        shown: &Shown,
-        example: &str,
-        class: Option<Class>,
-    ) -> Result<bool> {
-        let is_different = class.is_some();
-        let Some(findings) = self.findings else {
-            let [ours, original] = &shown.answers;
-            println!("{example}\n  {} / {}", ours.code, original.code);
-            for answer in &shown.answers {
-                if is_different || answer.code >= 400 {
+    /// Counts a request, or shows it.
+    fn count(&self, about: &str, shown: &Shown, example: &str) -> Result<()> {
+        let [_, is_accepted] = shown.are_accepted();
+        match self.findings {
+            Some(findings) => {
+                let judges = self.case.judges.name();
+                findings.add(judges, is_accepted, (self.number, example.to_owned()), None)?;
+            }
+            None => {
+                let codes: Vec<u16> = shown.answers.iter().map(|answer| answer.code).collect();
+                println!("{about}: {example}\n  {codes:?}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a difference, or shows it.
+    fn differ(&self, what: &str, shown: &Shown, example: &str, class: Class) -> Result<()> {
+        let judges = self.case.judges.name();
+        match self.findings {
+            Some(findings) => {
+                let key = (format!("admission: {judges}: {what}"), class);
+                findings.differ(judges, (self.number, example.to_owned()), key)?;
+            }
+            None => {
+                for answer in &shown.answers {
                     println!("  {:?} {}", answer.warnings, String::from_utf8_lossy(&answer.body));
                 }
+                println!("  {what}: {class:?}");
             }
-            if let Some(class) = &class {
-                println!("  {class:?}");
-            }
-            return Ok(is_different);
-        };
-        let judges = self.case.judges;
-        let [_, is_accepted] = shown.are_accepted();
-        let difference = class.map(|class| (format!("admission: {judges}: {about}"), class));
-        findings.add(judges, is_accepted, (self.number, example.to_owned()), difference)?;
-        Ok(is_different)
+        }
+        Ok(())
     }
 }
 

@@ -46,15 +46,23 @@ impl Report {
     ) -> bool {
         self.cases += 1;
         self.accepted += usize::from(accepted);
-        let is_different = difference.is_some();
-        self.differing += usize::from(is_different);
-        let counts = self.kinds.entry(kind).or_default();
-        counts[0] += 1;
-        counts[1] += usize::from(is_different);
+        self.kinds.entry(kind).or_default()[0] += 1;
         if self.cases.is_multiple_of(10_000) {
             println!("{} requests, {} differ", self.cases, self.differing);
         }
-        let Some(key) = difference else { return false };
+        difference.is_some_and(|key| self.differ(kind, (case, example), key))
+    }
+
+    /// Counts a request that differs, as [`Report::add`] does, but not the request itself: what
+    /// follows from it differs.
+    pub(super) fn differ(
+        &mut self,
+        kind: &'static str,
+        (case, example): (usize, String),
+        key: Key,
+    ) -> bool {
+        self.differing += 1;
+        self.kinds.entry(kind).or_default()[1] += 1;
         if let Some(found) = self.classes.get_mut(&key) {
             found.count += 1;
             return false;
@@ -81,6 +89,16 @@ impl Findings {
         difference: Option<Key>,
     ) -> Result<bool> {
         Ok(self.0.lock().map_err(|_| panicked())?.add(kind, accepted, example, difference))
+    }
+
+    /// [`Report::differ`].
+    pub(super) fn differ(
+        &self,
+        kind: &'static str,
+        example: (usize, String),
+        key: Key,
+    ) -> Result<bool> {
+        Ok(self.0.lock().map_err(|_| panicked())?.differ(kind, example, key))
     }
 
     /// Gives a class a better example.

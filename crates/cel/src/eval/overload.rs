@@ -9,51 +9,42 @@ pub(super) fn no_such_overload(function: &str, args: &[Value<'_>]) -> Error {
     if matches!(function, "contains" | "startsWith" | "endsWith" | "@in") {
         return Error::NoSuchOverload;
     }
-    let (Some(able), Some(first)) = (able(function), args.first()) else {
+    let Some((first, is_able)) =
+        args.first().and_then(|first| Some((first, is_able(first, function)?)))
+    else {
         let types: Vec<_> = args.iter().map(Value::type_name).collect();
         return Error::message(format!("no such overload: {function}({})", types.join(", ")));
     };
     // Types with methods of their own look for the function among these.
     let has_methods = matches!(first, Value::String(_) | Value::Duration(_) | Value::Timestamp(_));
-    match able.contains(kind(first)) || has_methods {
+    match is_able || has_methods {
         true => Error::NoSuchOverload,
         false => Error::message(format!("no such overload: {function}")),
     }
 }
 
-/// The types whose values have an operation, by their letters ([`kind`]). `None`: the function is
-/// looked up by the types of all operands.
-fn able(function: &str) -> Option<&'static str> {
+/// Whether the type of a first operand has an operation: cel-go calls these traits. `None`: the
+/// function is looked up by the types of all operands.
+fn is_able(value: &Value<'_>, function: &str) -> Option<bool> {
+    use Value::{Bool, Bytes, Double, Duration, Int, List, Map, Object, String, Timestamp, Uint};
     Some(match function {
-        "_+_" => "iudsytDl",
-        "_-_" => "iudtD",
-        "_*_" | "_/_" => "iud",
-        "_%_" => "iu",
-        "-_" | "!_" => "bidD",
-        "_<_" | "_<=_" | "_>_" | "_>=_" => "biudsytD",
-        "_[_]" => "lmo",
-        "size" => "sylm",
-        "matches" => "s",
+        "_+_" => {
+            matches!(value, Int(_) | Uint(_) | Double(_) | String(_) | Bytes(_) | List(_))
+                || matches!(value, Timestamp(_) | Duration(_))
+        }
+        "_-_" => matches!(value, Int(_) | Uint(_) | Double(_) | Timestamp(_) | Duration(_)),
+        "_*_" | "_/_" => matches!(value, Int(_) | Uint(_) | Double(_)),
+        "_%_" => matches!(value, Int(_) | Uint(_)),
+        "-_" | "!_" => matches!(value, Bool(_) | Int(_) | Double(_) | Duration(_)),
+        "_<_" | "_<=_" | "_>_" | "_>=_" => {
+            matches!(value, Bool(_) | Int(_) | Uint(_) | Double(_) | String(_) | Bytes(_))
+                || matches!(value, Timestamp(_) | Duration(_))
+        }
+        "_[_]" => matches!(value, List(_) | Map(_) | Object(_)),
+        "size" => matches!(value, String(_) | Bytes(_) | List(_) | Map(_)),
+        "matches" => matches!(value, String(_)),
         _ => return None,
     })
-}
-
-/// The letter of a value's type.
-fn kind(value: &Value<'_>) -> char {
-    match value {
-        Value::Bool(_) => 'b',
-        Value::Int(_) => 'i',
-        Value::Uint(_) => 'u',
-        Value::Double(_) => 'd',
-        Value::String(_) => 's',
-        Value::Bytes(_) => 'y',
-        Value::Timestamp(_) => 't',
-        Value::Duration(_) => 'D',
-        Value::List(_) => 'l',
-        Value::Map(_) => 'm',
-        Value::Object(_) => 'o',
-        Value::Null | Value::Type(_) | Value::Optional(_) | Value::Opaque(_) => ' ',
-    }
 }
 
 #[cfg(test)]

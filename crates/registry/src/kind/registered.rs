@@ -1,10 +1,6 @@
 //! The kinds that the reference's decoders know, served or not: a body of one of them is refused
 //! for its version or its kind, and not as unknown.
-use setpoint_object::{GroupVersion, GroupVersionKind};
-
-/// The kinds that belong to every version, known or not.
-const UNVERSIONED: [&str; 5] =
-    ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
+use setpoint_object::{GroupVersion, GroupVersionKind, UNVERSIONED_KINDS};
 
 /// The kinds without a schema here, by group version. Their lists are registered too.
 const UNSERVED: [(&str, &str); 30] = [
@@ -80,7 +76,7 @@ pub(crate) fn scheme(group: &str) -> &'static str {
 /// Whether the decoder of an endpoint's group knows a kind.
 pub(crate) fn is_registered(found: &GroupVersionKind, group: &str) -> bool {
     let GroupVersionKind { group: of, version, kind } = found;
-    if UNVERSIONED.contains(&&**kind) {
+    if UNVERSIONED_KINDS.contains(&&**kind) {
         return true;
     }
     if scheme(of) != scheme(group) {
@@ -102,7 +98,7 @@ pub(crate) fn is_registered(found: &GroupVersionKind, group: &str) -> bool {
 
 /// Whether a kind is a type of requests or answers that all versions share.
 pub(crate) fn is_of_meta(kind: &str) -> bool {
-    UNVERSIONED.contains(&kind) || OPTIONS.contains(&kind)
+    UNVERSIONED_KINDS.contains(&kind) || OPTIONS.contains(&kind)
 }
 
 /// Whether the internal version of a kind's group has it, too: it has no options.

@@ -1,6 +1,7 @@
 //! What a webhook answers, read as the reference's client reads it: in JSON or YAML, whatever its
 //! content type says, and by its type. Errors have Go's words.
 use serde_json::{Map, Value};
+use setpoint_object::UNVERSIONED_KINDS;
 use setpoint_object::field::quote;
 use setpoint_schema::builtin::Review;
 use setpoint_schema::decode::{self, Format, TypeMeta};
@@ -11,10 +12,6 @@ const YAML_BYTES_MAX: usize = 64 * 1024;
 const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
 /// The versions that webhooks may speak.
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
-
-/// Kinds that every version has.
-const UNVERSIONED: [&str; 5] =
-    ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
 
 /// Reads an answer that should be of a version. Members that are null are left out.
 ///
@@ -62,7 +59,7 @@ fn found_version<'v>(
         Some((group, found)) => (group, found),
         None => ("", api_version),
     };
-    if UNVERSIONED.contains(&kind) {
+    if UNVERSIONED_KINDS.contains(&kind) {
         let to = review.kind();
         return Err(format!("converting (v1.{kind}) to ({version}.{to}): unknown conversion"));
     }

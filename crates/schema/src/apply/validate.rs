@@ -3,7 +3,7 @@
 use super::element::path_element;
 use super::path::PathElement;
 use super::types::{Form, Relation, ScalarKind, Type};
-use crate::patch::notation::{go_number, go_type, go_value};
+use crate::patch::notation::{go_syntax, go_type, go_value};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -134,29 +134,9 @@ fn scalar_fault(kind: ScalarKind, value: &Value) -> Option<String> {
         }
         (ScalarKind::String, _) => Some(format!(
             "expected string, got &value.valueUnstructured{{Value:{}}}",
-            go_syntax(value)
+            go_syntax(value, "string")
         )),
         (ScalarKind::Boolean, _) => Some(format!("expected boolean, got &{{{}}}", go_value(value))),
         (ScalarKind::Any, _) => Some(format!("expected any scalar, got &{{{}}}", go_value(value))),
-    }
-}
-
-/// Go's `%#v`.
-fn go_syntax(value: &Value) -> String {
-    let list = |parts: Vec<String>| parts.join(", ");
-    match value {
-        Value::Null => "interface {}(nil)".to_owned(),
-        Value::Number(n) => go_number(n),
-        Value::String(text) => setpoint_object::field::quote(text),
-        Value::Array(items) => {
-            format!("[]interface {{}}{{{}}}", list(items.iter().map(go_syntax).collect()))
-        }
-        Value::Object(members) => {
-            let member = |(name, value): (&String, &Value)| {
-                format!("{}:{}", setpoint_object::field::quote(name), go_syntax(value))
-            };
-            format!("map[string]interface {{}}{{{}}}", list(members.iter().map(member).collect()))
-        }
-        Value::Bool(b) => b.to_string(),
     }
 }

@@ -11,11 +11,11 @@ use super::syntax::has_lone_surrogates;
 use super::{
     DecodeError, Decoded, YAML_ALIAS_BYTES_MAX, YAML_ALIAS_NODES_MAX, YAML_DEPTH_MAX, json, number,
 };
+use crate::patch::notation::go_syntax;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use granit_parser::{Event, Options, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Value};
-use setpoint_object::field::quote;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -273,7 +273,10 @@ impl Builder {
                     members.insert(key, value);
                 }
                 Some(Key::Null) => {
-                    let value = if value.is_null() { "<nil>".into() } else { go_syntax(&value) };
+                    let value = match value {
+                        Value::Null => "<nil>".to_owned(),
+                        value => go_syntax(&value, "interface {}"),
+                    };
                     self.late = Some(format!(
                         "unsupported map key of type: %!s(<nil>), key: <nil>, value: {value}"
                     ));
@@ -390,27 +393,6 @@ fn unwritable(text: &str) -> Option<&'static str> {
         "-.inf" | "-.Inf" | "-.INF" => Some("-Inf"),
         ".nan" | ".NaN" | ".NAN" => Some("NaN"),
         _ => None,
-    }
-}
-
-/// A value in Go's syntax.
-fn go_syntax(value: &Value) -> String {
-    match value {
-        Value::Null => "interface {}(nil)".to_owned(),
-        Value::Bool(value) => value.to_string(),
-        Value::Number(number) => number.to_string(),
-        Value::String(text) => quote(text),
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(go_syntax).collect();
-            format!("[]interface {{}}{{{}}}", items.join(", "))
-        }
-        Value::Object(members) => {
-            let members = members.iter();
-            let members: Vec<String> = members
-                .map(|(name, value)| format!("{}:{}", quote(name), go_syntax(value)))
-                .collect();
-            format!("map[interface {{}}]interface {{}}{{{}}}", members.join(", "))
-        }
     }
 }
 

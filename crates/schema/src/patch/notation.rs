@@ -1,7 +1,8 @@
-//! Go's `%v` of decoded JSON, which some messages show.
+//! Go's `%v` and `%#v` of decoded JSON, which some messages show.
 
 use serde_json::Value;
 pub use setpoint_object::field::go_type;
+use setpoint_object::field::quote;
 use std::fmt::Write as _;
 
 /// A value as Go prints it with `%v`: `map[image:q ports:[80 443]]`, members sorted, strings bare,
@@ -39,6 +40,28 @@ pub(crate) fn go_number(number: &serde_json::Number) -> String {
     match number.as_f64().filter(|_| number.is_f64()) {
         None => number.to_string(),
         Some(float) => go_float(float),
+    }
+}
+
+/// A value as Go prints it with `%#v`: `map[string]interface {}{"a":1}`. `key`: the type of the
+/// names of members, which is `string` in decoded JSON.
+pub(crate) fn go_syntax(value: &Value, key: &str) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => go_number(number),
+        Value::String(text) => quote(text),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| go_syntax(item, key)).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(members) => {
+            let member = |(name, value): (&String, &Value)| {
+                format!("{}:{}", quote(name), go_syntax(value, key))
+            };
+            let members: Vec<String> = members.iter().map(member).collect();
+            format!("map[{key}]interface {{}}{{{}}}", members.join(", "))
+        }
     }
 }
 

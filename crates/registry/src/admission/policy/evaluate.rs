@@ -341,7 +341,7 @@ impl<'v> Variables<'v> for Evaluation<'v> {
         match name {
             "namespaceObject" if self.phase.get() == Phase::Conditions => Some(Ok(Cel::Null)),
             "authorizer" | "authorizer.requestResource" if self.phase.get() == Phase::Texts => {
-                Some(Err(Error::message(format!("no such attribute(s): {name}"))))
+                Some(Err(Error::NoSuchAttribute(name.to_owned())))
             }
             name => self.request.get(name),
         }

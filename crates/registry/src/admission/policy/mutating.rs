@@ -334,11 +334,12 @@ impl Mutating<'_> {
             // Kubernetes takes types from the document of the kind's group and version, which has
             // those of subresources only if it is the resource's, too.
             let is_there = (&kind.group, &kind.version) == (&row.gvk.group, &row.gvk.version);
-            let schema = builtin::type_schema(&kind.group, &kind.version, &kind.kind);
-            let merge = match schema.filter(|_| is_there) {
-                _ if is_own => patch::merge(&row.schema, !row.has_go_type(), &mut merged, made),
-                Some(schema) => patch::merge(&schema, false, &mut merged, made),
-                None => Err(untyped(&kind)),
+            let merge = match is_own {
+                true => patch::merge(&row.schema, !row.has_go_type(), &mut merged, made),
+                false => match builtin::type_schema(&kind.group, &kind.version, &kind.kind) {
+                    Some(schema) if is_there => patch::merge(&schema, false, &mut merged, made),
+                    _ => Err(untyped(&kind)),
+                },
             };
             merge.map(|()| Some(merged))
         };
@@ -372,8 +373,9 @@ impl Mutating<'_> {
 fn unconverted(kind: &GroupVersionKind, error: &ApiError) -> String {
     let text = &error.0.message;
     let text = text.strip_prefix("Internal error occurred: ").unwrap_or(text);
+    let by = if text.starts_with("illegal base64") { "error decoding from json: " } else { "" };
     let GroupVersionKind { group, version, kind } = kind;
-    format!("unable to convert unstructured object to {group}/{version}, Kind={kind}: {text}")
+    format!("unable to convert unstructured object to {group}/{version}, Kind={kind}: {by}{text}")
 }
 /// The text for a kind that Kubernetes does not find a type of.
 fn untyped(GroupVersionKind { group, version, kind }: &GroupVersionKind) -> String {
