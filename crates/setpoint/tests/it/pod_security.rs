@@ -1,7 +1,11 @@
 //! PodSecurity, as a client sees it (spec: admission §2.1).
 
 use crate::admission::{PODS, pod, with_admission};
+use crate::https::with_user;
+use futures::FutureExt as _;
 use serde_json::{Value, json};
+use setpoint::ControlPlane;
+use setpoint::apiserver::{AuditQueue, Stage};
 use setpoint::registry::AdmissionOptions;
 
 const NAMESPACE: &str = "/api/v1/namespaces/default";
@@ -119,4 +123,36 @@ async fn defaults_and_exemptions_are_configured() {
         assert_eq!(admin.post(PODS, &pod("b", vm)).await.code, 201);
     })
     .await;
+}
+
+/// Of namespaces without restrictions, whatever version they name.
+#[tokio::test]
+async fn the_policy_of_an_open_namespace_is_noted_as_the_latest() {
+    let audit = AuditQueue::new(1000);
+    with_user(ControlPlane::builder().audit(audit.clone()), async |user, _| {
+        let labels = |enforce: &str| {
+            json!({
+                "pod-security.kubernetes.io/enforce": enforce,
+                "pod-security.kubernetes.io/enforce-version": "v1.30",
+            })
+        };
+        for (name, level) in [("open", "privileged"), ("closed", "baseline")] {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
+                "metadata": {"name": name, "labels": labels(level)}});
+            user.create("/api/v1/namespaces", &namespace).await;
+            let path = format!("/api/v1/namespaces/{name}/pods?dryRun=All");
+            user.create(&path, &pod("a", json!({}))).await;
+        }
+    })
+    .await;
+    let mut noted = Vec::new();
+    while let Some(event) = audit.next().now_or_never() {
+        let annotations = event.request.audit_annotations();
+        if let (Stage::ResponseComplete, Some(policy)) =
+            (event.stage, annotations.get("pod-security.kubernetes.io/enforce-policy"))
+        {
+            noted.push(policy.to_string());
+        }
+    }
+    assert_eq!(noted, ["privileged:latest", "baseline:v1.30"]);
 }

@@ -6,6 +6,8 @@ use super::super::random::Random;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
     pub(super) has_params: bool,
+    /// The parameters are of a kind of which each case has one.
+    pub(super) has_shared_params: bool,
     /// Names of variables, whose types are whatever they are.
     pub(super) variables: Vec<String>,
 }

@@ -35,6 +35,7 @@ pub(super) fn draw(random: &mut Random, form: Form, namespace: &str) -> Vec<SetU
     scope.has_params = random.percent(35);
     if scope.has_params {
         let number = if random.percent(60) { 0 } else { random.below(PARAM_KINDS.len()) };
+        scope.has_shared_params = PARAM_KINDS[number].1 == "Namespace";
         spec.insert("paramKind".into(), param_kind(number));
         all.extend(params(random, namespace));
     }
@@ -211,7 +212,9 @@ fn binding(random: &mut Random, form: Form, scope: &Scope, namespace: &str) -> V
         spec["validationActions"] = actions;
     }
     if scope.has_params != random.percent(6) {
-        let mut params = match random.below(10) {
+        // Both servers have other Namespaces of other cases.
+        let forms = if scope.has_shared_params { 7 } else { 10 };
+        let mut params = match random.below(forms) {
             0..4 => json!({"name": "limits-0"}),
             4..6 => json!({"name": "limits-1"}),
             6 => json!({"name": namespace}),
