@@ -160,9 +160,7 @@ impl Layout {
             }
         }
     }
-}
 
-impl Layout {
     /// Has a server write an audit log, if both do.
     fn add_audit_to(self, command: &mut Command, work: &Path, log: &Path) -> Result<()> {
         if self == Self::Admitting {

@@ -125,12 +125,16 @@ pub fn ranged(spec: &Value, member: &str) -> Amounts {
     total
 }
 
+/// Whether a whole pod, beside its containers, may have amounts of a resource.
+pub fn is_for_pods(name: &str) -> bool {
+    matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
+}
+
 /// Whether a pod has amounts of its own for a resource that pods may have them for.
 pub fn has_own(spec: &Value) -> bool {
-    let is_for_pods =
-        |name: &String| matches!(&**name, "cpu" | "memory") || name.starts_with("hugepages-");
     ["requests", "limits"].into_iter().any(|member| {
-        spec["resources"][member].as_object().is_some_and(|own| own.keys().any(is_for_pods))
+        let own = spec["resources"][member].as_object();
+        own.is_some_and(|own| own.keys().any(|name| is_for_pods(name)))
     })
 }
 

@@ -53,11 +53,15 @@ mod tests {
     use crate::macros::Macros;
     use crate::{Env, Program, check, parse};
 
-    fn error(expression: &str) -> String {
+    /// The value as JSON, or the error.
+    fn run(expression: &str) -> Result<serde_json::Value, String> {
         let ast = parse(expression, &Macros::KUBERNETES).unwrap();
         let checked = check(ast, &Env::kubernetes()).unwrap();
         let value = Program::new(&checked).evaluate(&mut Context::default(), &());
-        value.unwrap_err().to_string()
+        value.map(|value| value.to_json().unwrap()).map_err(|error| error.to_string())
+    }
+    fn error(expression: &str) -> String {
+        run(expression).unwrap_err()
     }
 
     #[test]
@@ -88,10 +92,7 @@ mod tests {
             "!(1 == dyn(quantity('1')))",
             "!(dyn(quantity('1')) == null)",
         ] {
-            let ast = parse(expression, &Macros::KUBERNETES).unwrap();
-            let checked = check(ast, &Env::kubernetes()).unwrap();
-            let value = Program::new(&checked).evaluate(&mut Context::default(), &());
-            assert_eq!(value.unwrap().to_json().unwrap(), true, "{expression}");
+            assert_eq!(run(expression).unwrap(), true, "{expression}");
         }
     }
 

@@ -29,6 +29,9 @@ impl Admission for ExtendedResourceToleration {
             .flat_map(|requests| requests.keys().cloned())
             .filter(|name| setpoint_quota::is_extended(name))
             .collect();
+        if requested.is_empty() {
+            return futures::future::ready(Ok(())).boxed();
+        }
         let mut tolerations = list(&pod["spec"], "tolerations").to_vec();
         let mut missing = requested.clone();
         for toleration in &mut tolerations {
@@ -39,9 +42,7 @@ impl Admission for ExtendedResourceToleration {
             }
         }
         tolerations.extend(missing.iter().map(|name| of(name)));
-        if !tolerations.is_empty() {
-            pod["spec"]["tolerations"] = tolerations.into();
-        }
+        pod["spec"]["tolerations"] = tolerations.into();
         futures::future::ready(Ok(())).boxed()
     }
 }

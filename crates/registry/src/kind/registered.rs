@@ -1,5 +1,6 @@
 //! The kinds that the reference's decoders know, served or not: a body of one of them is refused
 //! for its version or its kind, and not as unknown.
+use setpoint_object::field::quote;
 use setpoint_object::{GroupVersion, GroupVersionKind, UNVERSIONED_KINDS};
 
 /// The kinds without a schema here, by group version. Their lists are registered too.
@@ -65,7 +66,7 @@ const OPTIONS: [&str; 7] = [
 ];
 
 /// The decoder of an endpoint's group, as errors name it. Each knows its own groups only.
-pub(crate) fn scheme(group: &str) -> &'static str {
+fn scheme(group: &str) -> &'static str {
     match group {
         "apiextensions.k8s.io" => "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55",
         "apiregistration.k8s.io" => "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28",
@@ -94,6 +95,19 @@ pub(crate) fn is_registered(found: &GroupVersionKind, group: &str) -> bool {
     }
     let single = kind.strip_suffix("List").unwrap_or(kind);
     unserved.is_some_and(|kinds| kinds.split(' ').any(|known| *known == **kind || known == single))
+}
+
+/// The version of the types that the reference's server works with.
+pub(crate) const INTERNAL: &str = "__internal";
+
+/// Why a kind that the decoder of an endpoint's group does not know is none.
+pub(crate) fn unregistered(found: &GroupVersionKind, group: &str) -> String {
+    let of = match &*found.version {
+        INTERNAL => format!("the internal version of group {}", quote(&found.group)),
+        _ => format!("version {}", quote(&found.group_version().to_string())),
+    };
+    let scheme = scheme(group);
+    format!("no kind {} is registered for {of} in scheme \"{scheme}\"", quote(&found.kind))
 }
 
 /// Whether a kind is a type of requests or answers that all versions share.

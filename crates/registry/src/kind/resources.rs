@@ -3,6 +3,7 @@ use crate::kind::at::At;
 use serde_json::Value;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::{field, name};
+use setpoint_quota::pod::is_for_pods;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
@@ -81,7 +82,7 @@ pub(super) fn container_name(at: &At<'_, '_>, name: &str) {
 fn pod_name(at: &At<'_, '_>, name: &str) {
     let before = at.n_errors();
     self::name(at, name);
-    if at.n_errors() == before && !["cpu", "memory"].contains(&name) && !is_huge(name) {
+    if at.n_errors() == before && !is_for_pods(name) {
         at.report(|path| {
             field::Error::not_supported(path, &name.into(), &["cpu", "hugepages-", "memory"])
         });

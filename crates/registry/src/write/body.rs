@@ -2,7 +2,9 @@
 //! defaults filled in (spec: api-server §5.2).
 use super::{Write, metadata};
 use crate::catalog::Resource;
-use crate::kind::registered::{is_of_meta, is_registered, is_registered_internally, scheme};
+use crate::kind::registered::{
+    INTERNAL, is_of_meta, is_registered, is_registered_internally, unregistered,
+};
 use crate::request::{Body, FieldValidation, Format};
 use crate::subresource::Subresource;
 use bytes::Bytes;
@@ -393,18 +395,6 @@ pub(super) fn check_patched_kind(gvk: &GroupVersionKind, object: &Value) -> Resu
         false => go_kind_fault(gvk, &found, || encode::to_bytes(object)),
     };
     fault.map_or(Ok(()), Err)
-}
-/// The version of the types that the reference's server works with.
-const INTERNAL: &str = "__internal";
-
-/// Why a kind that the decoder of an endpoint's group does not know is none.
-fn unregistered(found: &GroupVersionKind, group: &str) -> String {
-    let of = match &*found.version {
-        INTERNAL => format!("the internal version of group {}", quote(&found.group)),
-        _ => format!("version {}", quote(&found.group_version().to_string())),
-    };
-    let scheme = scheme(group);
-    format!("no kind {} is registered for {of} in scheme \"{scheme}\"", quote(&found.kind))
 }
 /// Why the result of a patch without a version, which becomes an internal object, is none of the
 /// endpoint's kind.

@@ -101,8 +101,7 @@ impl Write<'_> {
         self.check_preconditions(&object, found.modified, options).inspect_err(|_| warn())?;
         let grace = self.grace(&object, options);
         // A deletion that goes on as it is asks nobody.
-        let is_pending = matches!(grace, Grace::Pending);
-        if self.is_reviewed && !is_pending {
+        if self.is_reviewed && !matches!(grace, Grace::Pending) {
             let seen = match grace {
                 Grace::Until { seconds, .. } if self.attributes.verb == Verb::Delete => {
                     &DeleteOptions { grace_period_seconds: Some(seconds), ..options.clone() }
@@ -117,7 +116,7 @@ impl Write<'_> {
         } else {
             warn();
         }
-        let (marked, remove) = match self.step(&object, options) {
+        let (marked, remove) = match self.step(&object, options, grace) {
             Step::Pending => {
                 let object = self.answer(&found.key, &found.value, found.modified).await?;
                 return Ok(Ok(Deleted::Object { object, remains: true }));
@@ -210,7 +209,7 @@ impl Write<'_> {
         Err(ApiError::conflict(&of, &self.target.name, &why))
     }
     /// The effect on the object, computed from its present state alone.
-    fn step(&self, object: &Value, options: &DeleteOptions) -> Step {
+    fn step(&self, object: &Value, options: &DeleteOptions, grace: Grace) -> Step {
         if let Some(begin_termination) = self.resource.kind.begin_termination {
             if object.deletion_timestamp().is_empty() {
                 let mut marked = object.clone();
@@ -236,7 +235,7 @@ impl Write<'_> {
             }
         }
         let mut marked = object.clone();
-        let graceful = match self.grace(object, options) {
+        let graceful = match grace {
             Grace::Pending => return Step::Pending,
             Grace::None => false,
             Grace::Until { at, seconds } => {

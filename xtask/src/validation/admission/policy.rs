@@ -5,7 +5,8 @@ use super::SetUp;
 use super::expression::{self, Scope};
 use serde_json::{Map, Value, json};
 
-const GROUP: &str = "admissionregistration.k8s.io";
+/// The group of policies and of webhooks.
+pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 
 /// The kinds of parameters.
 pub(super) const PARAM_KINDS: [(&str, &str); 4] = [

@@ -4,15 +4,13 @@ use super::super::random::Random;
 use super::SetUp;
 use super::expression::{self, Scope};
 use super::hooks::Reply;
-use super::policy::constraints;
+use super::policy::{GROUP, constraints};
 use serde_json::{Value, json};
 
 /// Stands for the URL of the server in what is drawn.
 pub(super) const URL: &str = "HOOKS-URL";
 /// Stands for its certificate.
 pub(super) const BUNDLE: &str = "HOOKS-BUNDLE";
-
-const GROUP: &str = "admissionregistration.k8s.io";
 
 /// Patches of objects that are there or not.
 const PATCHES: &[&str] = &[

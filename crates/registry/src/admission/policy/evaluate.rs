@@ -91,28 +91,30 @@ pub(super) fn validations(
     let mut budget = OBJECT_COST_MAX;
     for (index, validation) in programs.validations.iter().enumerate() {
         let expression = &validation.expression;
-        let (message, reason, is_error) = match evaluation.value(&expression.program, &mut budget) {
-            Ok(Cel::Bool(true)) => continue,
-            Ok(_) => match evaluation.message(validation, &mut budget) {
-                Ok(message) => (message, validation.reason, false),
-                Err(Failure::Costly) => return None,
-                Err(_) => {
-                    let text = format!("failed messageExpression: {OUT_OF_BUDGET}");
-                    (text, Reason::Invalid, true)
+        let (message, reason, is_error) =
+            match evaluation.value(Phase::Expressions, &expression.program, &mut budget) {
+                Ok(Cel::Bool(true)) => continue,
+                Ok(_) => match evaluation.message(validation, &mut budget) {
+                    Ok(message) => (message, validation.reason, false),
+                    Err(Failure::Costly) => return None,
+                    Err(_) => {
+                        let text = format!("failed messageExpression: {OUT_OF_BUDGET}");
+                        (text, Reason::Invalid, true)
+                    }
+                },
+                Err(Failure::Expression(error)) => {
+                    (resulted(expression, &error), Reason::Invalid, true)
                 }
-            },
-            Err(Failure::Expression(error)) => {
-                (resulted(expression, &error), Reason::Invalid, true)
-            }
-            Err(Failure::OutOfBudget) => return Some(Outcome::failed(OUT_OF_BUDGET.to_owned())),
-            Err(Failure::Costly) => return None,
-        };
+                Err(Failure::OutOfBudget) => {
+                    return Some(Outcome::failed(OUT_OF_BUDGET.to_owned()));
+                }
+                Err(Failure::Costly) => return None,
+            };
         outcome.failures.push(Failed { index, message, reason, is_error });
     }
     let mut budget = OBJECT_COST_MAX;
-    evaluation.phase.set(Phase::Texts);
     for annotation in &programs.annotations {
-        match evaluation.value(&annotation.expression.program, &mut budget) {
+        match evaluation.value(Phase::Texts, &annotation.expression.program, &mut budget) {
             Ok(Cel::String(text)) if !text.trim().is_empty() => {
                 outcome.annotations.push((annotation.key.clone(), text.trim().to_owned()));
             }
@@ -155,14 +157,15 @@ pub(super) fn patch(
 ) -> Option<Result<Value, String>> {
     let evaluation = Evaluation::new(programs, input, params, place);
     let mut budget = OBJECT_COST_MAX;
-    let value = match evaluation.value(&mutation.expression.program, &mut budget) {
-        Ok(value) => value,
-        Err(Failure::Expression(error)) => {
-            return Some(Err(resulted(&mutation.expression, &error)));
-        }
-        Err(Failure::OutOfBudget) => return Some(Err(OUT_OF_BUDGET.to_owned())),
-        Err(Failure::Costly) => return None,
-    };
+    let value =
+        match evaluation.value(Phase::Expressions, &mutation.expression.program, &mut budget) {
+            Ok(value) => value,
+            Err(Failure::Expression(error)) => {
+                return Some(Err(resulted(&mutation.expression, &error)));
+            }
+            Err(Failure::OutOfBudget) => return Some(Err(OUT_OF_BUDGET.to_owned())),
+            Err(Failure::Costly) => return None,
+        };
     let written = match mutation.is_json_patch {
         true => patch::operations(&value, place),
         false => patch::configuration(&value, place),
@@ -185,6 +188,7 @@ fn resulted(expression: &Expression, error: &Error) -> String {
 struct Evaluation<'v> {
     programs: &'v Programs,
     request: RequestVariables<'v>,
+    /// That of the running expression.
     phase: Cell<Phase>,
     /// The remaining cost budget on this thread; `None`: the limits of Kubernetes.
     inline_budget: Option<Cell<u64>>,
@@ -225,7 +229,13 @@ impl<'v> Evaluation<'v> {
         }
     }
     /// The value of an expression, whose cost is taken from a budget.
-    fn value(&self, program: &'v Compiled, budget: &mut u64) -> Result<Cel<'v>, Failure> {
+    fn value(
+        &self,
+        phase: Phase,
+        program: &'v Compiled,
+        budget: &mut u64,
+    ) -> Result<Cel<'v>, Failure> {
+        self.phase.set(phase);
         let Ok(program) = program else {
             return Err(Failure::Expression(Error::message("it does not compile")));
         };
@@ -296,16 +306,14 @@ impl<'v> Evaluation<'v> {
     fn conditions(&self) -> Result<Verdict, Failure> {
         let mut errors = Vec::new();
         let mut budget = CONDITIONS_COST_MAX;
-        self.phase.set(Phase::Conditions);
         for condition in &self.programs.conditions {
-            match self.value(&condition.program, &mut budget) {
+            match self.value(Phase::Conditions, &condition.program, &mut budget) {
                 Ok(Cel::Bool(true)) => {}
                 Ok(_) => return Ok(Verdict::Unmet),
                 Err(Failure::Expression(error)) => errors.push(resulted(condition, &error)),
                 Err(failure) => return Err(failure),
             }
         }
-        self.phase.set(Phase::Expressions);
         Ok(match &errors[..] {
             [] => Verdict::Met,
             [error] => Verdict::Failed(error.clone()),
@@ -315,10 +323,7 @@ impl<'v> Evaluation<'v> {
     /// The message of a failed validation.
     fn message(&self, validation: &'v Validation, budget: &mut u64) -> Result<String, Failure> {
         if let Some(expression) = &validation.message_expression {
-            self.phase.set(Phase::Texts);
-            let text = self.value(expression, budget);
-            self.phase.set(Phase::Expressions);
-            match text {
+            match self.value(Phase::Texts, expression, budget) {
                 Ok(Cel::String(text)) => {
                     let text = text.trim();
                     let fits = text.len() <= MESSAGE_BYTES_MAX && !text.contains('\n');

@@ -76,7 +76,9 @@ pub(super) async fn of(
         if row.has_go_type()
             && let Some(members) = tree.as_object_mut()
         {
-            members.retain(|name, _| !(mutates && (name == "apiVersion" || name == "kind")));
+            if mutates {
+                members.retain(|name, _| name != "apiVersion" && name != "kind");
+            }
             let meta = members.get_mut("metadata").and_then(Value::as_object_mut);
             meta.into_iter().for_each(|meta| drop(meta.remove("managedFields")));
         }

@@ -8,7 +8,7 @@ use crate::admission::mutated::{
     check_size, decode_other, decode_own, managed_fields, restore_entries,
 };
 use crate::admission::subject::{self, Subject};
-use crate::kind::registered::{is_registered, scheme};
+use crate::kind::registered::{is_registered, unregistered};
 use crate::kind::text;
 use serde_json::{Value, json};
 use setpoint_object::{ApiError, GroupVersion, GroupVersionKind};
@@ -164,13 +164,11 @@ fn check_registered(review: &Review<'_>, object: &Value) -> Result<(), ApiError>
     let Some(of) = GroupVersion::parse(version).filter(|_| review.resource.has_go_type()) else {
         return Ok(());
     };
-    if is_registered(&GroupVersionKind::new(of.group, of.version, kind), group) {
-        return Ok(());
+    let found = GroupVersionKind::new(of.group, of.version, kind);
+    match is_registered(&found, group) {
+        true => Ok(()),
+        false => Err(ApiError::internal(unregistered(&found, group))),
     }
-    let scheme = scheme(group);
-    Err(ApiError::internal(format_args!(
-        "no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}"
-    )))
 }
 
 async fn patched(
