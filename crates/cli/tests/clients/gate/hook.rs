@@ -63,7 +63,8 @@ async fn answer(path: &str, request: &Value) -> Answer {
         "uid" => review(request, json!({"allowed": true, "uid": "x"})),
         "half-a-patch" => patched(request, "[{"),
         "other-patch" => {
-            let patch = STANDARD.encode("[]");
+            // Nobody asks for the type of a patch without operations.
+            let patch = STANDARD.encode(r#"[{"op": "remove", "path": "/data"}]"#);
             review(request, json!({"allowed": true, "patchType": "MergePatch", "patch": patch}))
         }
         "patch-without-type" => {
