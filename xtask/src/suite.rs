@@ -52,6 +52,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         })?;
         tests.env("SETPOINT_TEST_KUBECTL", &parts.kubectl);
         tests.env("SETPOINT_TEST_KUBECTL_OLD", &parts.kubectl_old);
+        tests.env("SETPOINT_TEST_HELM", &parts.helm);
+        tests.env("SETPOINT_TEST_HELM_3", &parts.helm_3);
         tests.env("SETPOINT_TEST_PYTHON", &parts.python);
         tests.env("SETPOINT_TEST_KOPF", &parts.kopf);
         tests.env("SETPOINT_TEST_NEUTRON", &parts.neutron);

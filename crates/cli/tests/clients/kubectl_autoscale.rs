@@ -1,7 +1,7 @@
 //! `kubectl autoscale` and `kubectl top`, with the autoscaler of `setpoint up`. The metrics are
 //! custom resources of the metrics API's group.
 
-use crate::server::{Kubectl, Server};
+use crate::server::{Program, Server};
 use serde_json::{Value, json};
 
 /// The metrics API as a custom resource.
@@ -22,7 +22,7 @@ spec:
 ";
 
 /// Says that each pod of the Deployment uses so much CPU.
-fn measure(server: &Server, kubectl: &Kubectl<'_>, cpu: &str) -> usize {
+fn measure(server: &Server, kubectl: &Program<'_>, cpu: &str) -> usize {
     let pods: Value = serde_json::from_str(&kubectl.ok("get pods -l app=web -o json")).unwrap();
     let pods = pods["items"].as_array().unwrap();
     let metrics = pods.iter().map(|pod| {

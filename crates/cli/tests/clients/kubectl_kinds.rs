@@ -1,7 +1,7 @@
 //! Current kubectl: the same life for each kind, with every verb.
 
 use crate::kubectl::make_executable;
-use crate::server::{Kubectl, Lines, Server};
+use crate::server::{Lines, Program, Server};
 use network::api::CRD_YAML;
 
 /// The data of a kind.
@@ -36,7 +36,7 @@ impl Kind {
         self.manifest.replace("OLD", value)
     }
 
-    fn value(&self, kubectl: &Kubectl<'_>) -> String {
+    fn value(&self, kubectl: &Program<'_>) -> String {
         kubectl.ok(&format!("get {} x -o jsonpath={{{}}}", self.plural, self.jsonpath))
     }
 
@@ -86,7 +86,7 @@ fn live(server: &Server, kind: &Kind) {
 }
 
 /// Every output of `get`.
-fn outputs(kubectl: &Kubectl<'_>, kind: &Kind) {
+fn outputs(kubectl: &Program<'_>, kind: &Kind) {
     let get = |rest: &str| kubectl.ok(&format!("get {} x {rest}", kind.plural));
     let table = get("");
     let headings: Vec<&str> = table
@@ -132,7 +132,7 @@ fn outputs(kubectl: &Kubectl<'_>, kind: &Kind) {
     assert_eq!(kubectl.ok(&format!("get {} -A -l color=blue -o name", kind.plural)), "");
 }
 
-fn explain_and_describe(kubectl: &Kubectl<'_>, kind: &Kind) {
+fn explain_and_describe(kubectl: &Program<'_>, kind: &Kind) {
     let explained = kubectl.ok(&format!("explain {}.{}", kind.plural, kind.explained.0));
     assert!(explained.contains(&format!("KIND:       {}", kind.kind)), "{explained}");
     assert!(explained.contains(kind.explained.1), "{explained}");
@@ -144,7 +144,7 @@ fn explain_and_describe(kubectl: &Kubectl<'_>, kind: &Kind) {
 }
 
 /// Changes by each verb, observed by a watch.
-fn changes(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
+fn changes(server: &Server, kubectl: &Program<'_>, kind: &Kind) {
     let reply = |done: &str| kind.reply(done);
     let (plural, name) = (kind.plural, kind.name);
     let watch = Lines::of(kubectl.command(&format!("get {plural} --watch-only --field-selector metadata.name=x -o jsonpath={{.metadata.labels.n}}{{\"\\n\"}}")));
@@ -242,7 +242,7 @@ fn changes(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
 }
 
 /// Client-side and server-side apply.
-fn applies(server: &Server, kubectl: &Kubectl<'_>, kind: &Kind) {
+fn applies(server: &Server, kubectl: &Program<'_>, kind: &Kind) {
     let reply = |done: &str| kind.reply(done);
     let plural = kind.plural;
     server.file("x.yaml", &kind.manifest(kind.old));

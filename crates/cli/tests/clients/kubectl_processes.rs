@@ -1,6 +1,6 @@
 //! Pods that run as processes, as kubectl sees and uses them.
 
-use crate::server::{Kubectl, Lines, PATIENCE, Server};
+use crate::server::{Lines, PATIENCE, Program, Server};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
@@ -16,7 +16,7 @@ pub(crate) fn start() -> Server {
 }
 
 /// Creates a pod of one container from a part of its spec.
-pub(crate) fn create(server: &Server, kubectl: &Kubectl<'_>, name: &str, spec: &str) {
+pub(crate) fn create(server: &Server, kubectl: &Program<'_>, name: &str, spec: &str) {
     let pod = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {spec}}}");
     server.file(&format!("{name}.yaml"), &pod);
     kubectl.ok(&format!("create -f {name}.yaml"));

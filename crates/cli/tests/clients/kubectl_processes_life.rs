@@ -1,7 +1,7 @@
 //! The life of a pod that runs as processes: hooks, probes, its end, and what outlives it.
 
 use crate::kubectl_processes::{create, start};
-use crate::server::{Kubectl, Server};
+use crate::server::{Program, Server};
 use std::path::PathBuf;
 
 /// A folder that pods write to, and the volume of it.
@@ -35,7 +35,7 @@ fn lines(folder: &std::path::Path) -> Vec<String> {
 }
 
 /// A part of the only container's status.
-fn status(kubectl: &Kubectl<'_>, pod: &str, path: &str) -> String {
+fn status(kubectl: &Program<'_>, pod: &str, path: &str) -> String {
     kubectl.ok(&format!("get pod {pod} -o jsonpath={{.status.containerStatuses[0].{path}}}"))
 }
 

@@ -1,12 +1,12 @@
 //! Current kubectl: rollouts, with the workload controllers of `setpoint up`.
 
-use crate::server::{Kubectl, PATIENCE, Server};
+use crate::server::{PATIENCE, Program, Server};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Makes pods ready and ends those that are being deleted, until `stop`.
-fn kubelet(kubectl: &Kubectl<'_>, stop: &AtomicBool) {
+fn kubelet(kubectl: &Program<'_>, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let pods: Value = serde_json::from_str(&kubectl.ok("get pods -o json")).unwrap();
         for pod in pods["items"].as_array().into_iter().flatten() {
@@ -29,12 +29,12 @@ fn kubelet(kubectl: &Kubectl<'_>, stop: &AtomicBool) {
 }
 
 /// Runs a command that may fail, because the pod may be gone.
-fn attempt(kubectl: &Kubectl<'_>, line: &str) {
+fn attempt(kubectl: &Program<'_>, line: &str) {
     kubectl.command(line).output().unwrap();
 }
 
 /// Runs a test beside the kubelet.
-fn with_kubelet(server: &Server, test: impl FnOnce(&Kubectl<'_>)) {
+fn with_kubelet(server: &Server, test: impl FnOnce(&Program<'_>)) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| kubelet(&server.kubectl(), &stop));
@@ -53,7 +53,7 @@ impl Drop for Stop<'_> {
 }
 
 /// Waits until a command prints a text.
-fn until(kubectl: &Kubectl<'_>, line: &str, wanted: &str) {
+fn until(kubectl: &Program<'_>, line: &str, wanted: &str) {
     let started = Instant::now();
     loop {
         let said = kubectl.ok(line);

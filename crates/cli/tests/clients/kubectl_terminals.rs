@@ -1,7 +1,7 @@
 //! Terminals and standard input of pods that run as processes, and how many streams a pod has.
 
 use crate::kubectl_processes::{create, start};
-use crate::server::{Kubectl, Lines, PATIENCE, Server, part};
+use crate::server::{Lines, PATIENCE, Program, Server, part};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// Runs kubectl in a terminal and takes steps there; returns its exit code.
 #[track_caller]
-fn in_terminal(kubectl: &Kubectl<'_>, line: &str, steps: &str) -> i32 {
+fn in_terminal(kubectl: &Program<'_>, line: &str, steps: &str) -> i32 {
     let inner = kubectl.command(line);
     let script = std::path::absolute("tests/clients/python/terminal.py").unwrap();
     let mut command = Command::new(part("SETPOINT_TEST_PYTHON"));
@@ -24,7 +24,7 @@ fn in_terminal(kubectl: &Kubectl<'_>, line: &str, steps: &str) -> i32 {
 
 /// Runs kubectl with an input; returns its output.
 #[track_caller]
-fn with_input(kubectl: &Kubectl<'_>, line: &str, input: &str) -> String {
+fn with_input(kubectl: &Program<'_>, line: &str, input: &str) -> String {
     let mut command = kubectl.command(line);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();

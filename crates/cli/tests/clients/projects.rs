@@ -9,7 +9,7 @@
 //! resources in `SETPOINT_TEST_ORIGINAL`, the commands run there, and their output is written into
 //! the transcripts. Run one test at a time then.
 
-use crate::server::{Kubectl, Server};
+use crate::server::{Program, Server};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -56,7 +56,7 @@ fn check(project: &str) {
 }
 
 /// The transcript of commands.
-fn run<'a>(kubectl: &Kubectl<'_>, commands: impl Iterator<Item = &'a str>) -> String {
+fn run<'a>(kubectl: &Program<'_>, commands: impl Iterator<Item = &'a str>) -> String {
     let mut transcript = String::new();
     for command in commands {
         let output = normalized(&kubectl.any_output(command));

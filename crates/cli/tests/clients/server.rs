@@ -80,14 +80,17 @@ impl Server {
         path
     }
 
-    pub(crate) fn kubectl(&self) -> Kubectl<'_> {
-        let config = self.kubeconfig();
-        Kubectl { server: self, config, binary: part("SETPOINT_TEST_KUBECTL") }
+    pub(crate) fn kubectl(&self) -> Program<'_> {
+        self.program("SETPOINT_TEST_KUBECTL")
     }
 
-    pub(crate) fn kubectl_old(&self) -> Kubectl<'_> {
-        let config = self.kubeconfig();
-        Kubectl { server: self, config, binary: part("SETPOINT_TEST_KUBECTL_OLD") }
+    pub(crate) fn kubectl_old(&self) -> Program<'_> {
+        self.program("SETPOINT_TEST_KUBECTL_OLD")
+    }
+
+    /// An installed part that reads a kubeconfig.
+    pub(crate) fn program(&self, variable: &str) -> Program<'_> {
+        Program { server: self, config: self.kubeconfig(), binary: part(variable) }
     }
 
     /// The server's log.
@@ -137,15 +140,15 @@ pub(crate) fn part(variable: &str) -> PathBuf {
         .into()
 }
 
-/// A kubectl with its home in the test's folder.
-pub(crate) struct Kubectl<'a> {
+/// A program with a command line, whose home is the test's folder: kubectl or Helm.
+pub(crate) struct Program<'a> {
     server: &'a Server,
     config: PathBuf,
     binary: PathBuf,
 }
 
-impl Kubectl<'_> {
-    /// The same kubectl for another server.
+impl Program<'_> {
+    /// The same program for another server.
     pub(crate) fn with_config(self, config: PathBuf) -> Self {
         Self { config, ..self }
     }
@@ -167,7 +170,8 @@ impl Kubectl<'_> {
     pub(crate) fn ok(&self, line: &str) -> String {
         let output = self.output(line);
         let (out, err) = (text(&output.stdout), text(&output.stderr));
-        assert!(output.status.success(), "kubectl {line}\n{out}{err}\nserver log:\n{}", self.log());
+        let (name, log) = (self.name(), self.log());
+        assert!(output.status.success(), "{name} {line}\n{out}{err}\nserver log:\n{log}");
         out
     }
 
@@ -176,7 +180,8 @@ impl Kubectl<'_> {
     pub(crate) fn both_outputs(&self, line: &str) -> String {
         let output = self.output(line);
         let both = text(&output.stdout) + &text(&output.stderr);
-        assert!(output.status.success(), "kubectl {line}\n{both}\nserver log:\n{}", self.log());
+        let (name, log) = (self.name(), self.log());
+        assert!(output.status.success(), "{name} {line}\n{both}\nserver log:\n{log}");
         both
     }
 
@@ -193,7 +198,8 @@ impl Kubectl<'_> {
         let err = text(&output.stderr);
         assert!(
             !output.status.success(),
-            "kubectl {line} succeeded:\n{}{err}",
+            "{} {line} succeeded:\n{}{err}",
+            self.name(),
             text(&output.stdout)
         );
         err
@@ -211,11 +217,16 @@ impl Kubectl<'_> {
             }
             assert!(
                 started.elapsed() < PATIENCE,
-                "kubectl {line} still says:\n{both}\nserver log:\n{}",
+                "{} {line} still says:\n{both}\nserver log:\n{}",
+                self.name(),
                 self.log()
             );
             std::thread::yield_now();
         }
+    }
+
+    fn name(&self) -> String {
+        self.binary.file_name().unwrap().to_string_lossy().into_owned()
     }
 
     fn log(&self) -> String {
