@@ -1,6 +1,6 @@
-//! Installs the real programs that tests run against: kubectl and Helm old and new, a Python and Node
-//! modules with the Kubernetes client, Neutron, etcd, firewalls, JUnit, and client-go with Go to
-//! build it. Benchmarks use the last, too.
+//! Installs the real programs that tests run against: kubectl and Helm old and new, a Python and
+//! Node modules with the Kubernetes client, Neutron, etcd, firewalls, JUnit, and client-go with Go
+//! to build it. Benchmarks use the last, too.
 //!
 //! Everything is installed in one folder of the user's cache, nothing in the system: Debian
 //! packages are downloaded with separate package lists and unpacked, never installed. A part is
