@@ -46,6 +46,10 @@ pub trait Connector: fmt::Debug + Send + Sync {
     ) -> BoxFuture<'static, Result<Response<Body>, ApiError>>;
 }
 
+/// The beginning of the message of [`Connector::forward`] and [`Connector::send`] begins if a connection that was
+/// to switch protocols cannot be made.
+pub const DIALING: &str = "error dialing backend: ";
+
 /// Where a request goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -67,6 +71,32 @@ pub struct Location {
     pub prefix: Option<String>,
     /// Whether only addresses are connected to that other machines reach. Others are a 400.
     pub is_global: bool,
+}
+
+/// The URL.
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { is_secure, host, port, path, query, .. } = self;
+        f.write_str(if *is_secure { "https://" } else { "http://" })?;
+        match host.contains(':') {
+            true => write!(f, "[{host}]:{port}")?,
+            false => write!(f, "{host}:{port}")?,
+        }
+        write!(f, "{}", encoded_path(path.as_bytes()))?;
+        if query.is_empty() { Ok(()) } else { write!(f, "?{query}") }
+    }
+}
+
+/// Encodes a path as Go does.
+pub fn encoded_path(path: &[u8]) -> String {
+    let mut encoded = String::with_capacity(path.len());
+    for &byte in path {
+        match byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte) {
+            true => encoded.push(char::from(byte)),
+            false => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
 }
 
 /// Who is at a [`Location`].

@@ -85,7 +85,7 @@ pub use backend::{
     DOCUMENTS_BYTES_MAX, Registration,
 };
 pub use body::{BODY_BYTES_MAX, Body, BodyError, RequestBody};
-pub use connector::{Connector, Location, Peer};
+pub use connector::{Connector, DIALING, Location, Peer, encoded_path};
 pub use extra::Handler;
 pub use figures::ServerFigures;
 pub use filter::authenticate::{

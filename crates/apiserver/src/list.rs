@@ -290,7 +290,7 @@ impl ListWriter {
             }
             _ => (head.into_bytes(), tail.into_bytes()),
         };
-        if !matches!(form.encoding, Encoding::Yaml | Encoding::Cbor) {
+        if !form.pretty && !matches!(form.encoding, Encoding::Yaml | Encoding::Cbor) {
             tail.push(b'\n');
         }
         let items = Items::Objects(list.items.into_iter());

@@ -70,9 +70,8 @@ pub(crate) fn document(
 ) -> Response<Body> {
     let mut media_type = accepted.encoding.media_type();
     let body = match accepted.encoding {
-        Encoding::Json if style.pretty || accepted.pretty => {
-            with_newline(indent::indented(&json).into())
-        }
+        // As in Go, without a newline at the end, which compact JSON has.
+        Encoding::Json if style.pretty || accepted.pretty => indent::indented(&json).into(),
         Encoding::Json => with_newline(json),
         Encoding::Yaml => match to_yaml(&json) {
             Ok(text) => text.into(),

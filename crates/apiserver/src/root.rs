@@ -128,6 +128,7 @@ impl Root<'_> {
             "/livez",
             "/openapi/v2",
             "/openapi/v3",
+            "/openapi/v3/",
             openid::CONFIGURATION,
             openid::PUBLIC_KEYS,
             "/readyz",

@@ -200,7 +200,7 @@ impl PodStream<'_> {
             return Ok(upgrade.switch(Some(protocol), async move |io| {
                 let wanted = call.wanted.clone();
                 let run = |streams| call.outcome(streams);
-                ended(drain, channels::websocket(io, wanted, run)).await;
+                ended(drain, channels::websocket(io, wanted, is_attach, run)).await;
                 drop(slot);
             }));
         }

@@ -39,6 +39,10 @@ pub const NODE_PORT_BITMAP: &str = "/registry/ranges/servicenodeports";
 /// Prefix of one key per node port in use.
 pub const NODE_PORTS: &str = "/registry/ranges/servicenodeports/";
 
+/// Prefixes of a server's own records. They may look like objects: a claim of an address has the uid
+/// of its Service.
+const RECORDS: [&str; 4] = ["/registry/ranges/", PUBLISHED, PEERS, SCHEMA_FENCES];
+
 /// Built-in resources that are not stored under their plural: group, resource, and path.
 const PLACES: [(&str, &str, &str); 5] = [
     ("", "services", "services/specs"),
@@ -120,6 +124,11 @@ pub fn names(prefix_len: usize, scope: Scope, key: &[u8]) -> (&str, &str) {
         Scope::Namespaced => rest.split_once('/').unwrap_or(("", rest)),
         Scope::Cluster => ("", rest),
     }
+}
+
+/// Whether a key is of a server's own record, not of an object.
+pub fn is_record(key: &[u8]) -> bool {
+    RECORDS.iter().any(|prefix| key.starts_with(prefix.as_bytes()))
 }
 
 /// The part of a key that names its resource, with the trailing slash: [`ROOT`] and one word, or

@@ -275,6 +275,8 @@ fn builder(spawner: Spawner, protocol: Protocol, limits: &Limits) -> auto::Build
     // The timeout for a head is in `timeouts`: hyper's would also close idle connections.
     builder
         .http1()
+        // As Go writes them, for those who look at messages or compare texts.
+        .title_case_headers(true)
         .timer(TokioTimer::new())
         .header_read_timeout(None)
         .max_headers(HEADERS_MAX)

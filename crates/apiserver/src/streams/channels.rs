@@ -1,8 +1,9 @@
 //! `exec` and `attach`: the streams of a command over one connection.
 //!
 //! Over a WebSocket each binary message begins with its channel: 0 input, 1 output, 2 errors, 3 the
-//! outcome as a `Status`, 4 sizes of the terminal. In the fifth version `255 0` ends the input.
-//! Over SPDY each of them is a stream.
+//! outcome as a `Status`, 4 sizes of the terminal. In the fifth version `255 0` ends the input;
+//! before it, a client ends the input with a Close message, and does not learn the outcome. Over
+//! SPDY each of them is a stream.
 
 use super::options::StreamOptions;
 use super::spdy::{self, Stream, Streams};
@@ -10,15 +11,13 @@ use crate::node_agent::{ContainerRef, ContainerStreams, ExecOptions, NodeAgent, 
 use bytes::Bytes;
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt as _, StreamExt as _};
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use serde_json::json;
 use setpoint_object::ApiError;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -35,8 +34,12 @@ const OUTCOME_BYTES_MAX: u64 = 64 << 10;
 /// The time for a client to open its streams: 30 s, as a kubelet gives.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The time for a client to close its side after the end.
+/// The time for a client to close its side after the end, and for what is attached to a container
+/// to read its input after the client has closed.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
+/// The time for a command to end after its client has closed: it has read its input then. A kubelet
+/// has no limit.
+const COMMAND_TIME_MAX: Duration = Duration::from_secs(300);
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -135,7 +138,7 @@ where
     match ran.await {
         _ if !outcome.is_empty() => outcome,
         Ok(()) => status(Ok(0)).to_string().into_bytes(),
-        Err(error) => status(Err(ApiError::internal(error))).to_string().into_bytes(),
+        Err(error) => failure(ApiError::internal(error)),
     }
 }
 
@@ -148,8 +151,21 @@ fn status(ended: Result<i32, ApiError>) -> serde_json::Value {
             "message": format!("command terminated with non-zero exit code: exit status {code}"),
             "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
         }),
-        Err(error) => serde_json::from_slice(&error.to_json()).unwrap_or_default(),
+        Err(error) => {
+            let mut status: serde_json::Value =
+                serde_json::from_slice(&error.to_json()).unwrap_or_default();
+            // As the others, without its type.
+            if let Some(status) = status.as_object_mut() {
+                status.retain(|member, _| !matches!(&**member, "kind" | "apiVersion"));
+            }
+            status
+        }
     }
+}
+
+/// The outcome of a command that could not be run, as the client reads it.
+pub(super) fn failure(error: ApiError) -> Vec<u8> {
+    status(Err(error)).to_string().into_bytes()
 }
 
 /// A connection that is a WebSocket, as a server.
@@ -163,8 +179,9 @@ pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(io: S) -> WebSocke
 /// Runs a command over a WebSocket. `run` gets the streams, and returns the outcome as the client
 /// reads it.
 pub(super) async fn websocket<Fut>(
-    io: TokioIo<Upgraded>,
+    io: impl AsyncRead + AsyncWrite + Unpin,
     wanted: StreamOptions,
+    is_attach: bool,
     run: impl FnOnce(ContainerStreams) -> Fut,
 ) -> io::Result<()>
 where
@@ -185,6 +202,15 @@ where
         sizes: wanted.tty.then_some(sizes),
     };
     let work = async move {
+        // The first message says that the connection is there.
+        let first = if has_stdout {
+            STDOUT
+        } else if has_stderr {
+            STDERR
+        } else {
+            OUTCOME
+        };
+        _ = to_client.send(message(first, b"")).await;
         let pump = async |is_wanted: bool, channel: u8, from| {
             if is_wanted {
                 pump(from, channel, &to_client).await;
@@ -198,7 +224,7 @@ where
         // Fails only if the client has disconnected.
         _ = to_client.send(message(OUTCOME, &outcome)).await;
     };
-    let read = async {
+    let read = async move {
         while let Some(message) = next(&mut messages).await? {
             match message.split_first() {
                 Some((&STDIN, input)) => {
@@ -221,10 +247,12 @@ where
         }
         Ok(())
     };
-    converse(sink, outgoing, work, read).await
+    let linger = if is_attach { CLOSE_TIME_MAX } else { COMMAND_TIME_MAX };
+    converse(sink, outgoing, work, read, linger).await
 }
 
-/// The next message of a channel; `None` if the client has ended the conversation.
+/// The next message of a channel; `None` if the client has ended the conversation, and has an
+/// answer to its Close message.
 pub(super) async fn next<S: AsyncRead + AsyncWrite + Unpin>(
     messages: &mut SplitStream<WebSocketStream<S>>,
 ) -> io::Result<Option<Bytes>> {
@@ -232,7 +260,7 @@ pub(super) async fn next<S: AsyncRead + AsyncWrite + Unpin>(
         match message.map_err(io::Error::other)? {
             Message::Binary(bytes) => return Ok(Some(bytes)),
             Message::Text(text) => return Ok(Some(text.into())),
-            Message::Close(_) => break,
+            // A Close message is answered when the next one is asked for: there is none.
             _ => {}
         }
     }
@@ -240,28 +268,50 @@ pub(super) async fn next<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Talks with the client of a WebSocket: sends it what comes out of `outgoing`. Ends after `work`
-/// and what it has sent, or with `read`, when the client ends.
+/// and what it has sent. After a client that closes, `work` has the time `linger`, and nobody reads
+/// what it sends; with the end of a client that does not, it ends. `read` owns its half of the
+/// connection.
 pub(super) async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     mut sink: SplitSink<WebSocketStream<S>, Message>,
     mut outgoing: mpsc::Receiver<Bytes>,
     work: impl Future<Output = ()>,
     read: impl Future<Output = io::Result<()>>,
+    linger: Duration,
 ) -> io::Result<()> {
+    let (has_closed, mut closed) = oneshot::channel::<()>();
     let write = async {
-        while let Some(message) = outgoing.recv().await {
-            sink.send(Message::Binary(message)).await.map_err(io::Error::other)?;
+        loop {
+            let message = tokio::select! {
+                // Cancel safe: a message is taken or not, and a signal waits.
+                message = outgoing.recv() => message,
+                _ = &mut closed => break,
+            };
+            let is_last = message.is_none();
+            let sent = sink.send(message.map_or_else(farewell, Message::Binary)).await;
+            sent.map_err(io::Error::other)?;
+            if is_last {
+                return Ok(());
+            }
         }
-        sink.send(farewell()).await.map_err(io::Error::other)
+        drop(sink);
+        while outgoing.recv().await.is_some() {}
+        io::Result::Ok(())
     };
     let answer = async {
         let ((), written) = tokio::join!(work, write);
         written
     };
-    let mut read = std::pin::pin!(read);
+    let (mut answer, mut read) = (std::pin::pin!(answer), std::pin::pin!(read));
     tokio::select! {
-        // Cancel safe: both ends of the connection are dropped.
-        answered = answer => answered?,
-        read = &mut read => return read,
+        // Cancel safe: both are polled on, or dropped with the connection.
+        answered = &mut answer => answered?,
+        read = &mut read => {
+            read?;
+            // The connection is closed, too: nobody holds its halves.
+            drop(has_closed);
+            _ = tokio::time::timeout(linger, answer).await;
+            return Ok(());
+        }
     }
     // The client reads what is left, and closes its side.
     tokio::time::timeout(CLOSE_TIME_MAX, read).await.unwrap_or(Ok(()))
@@ -362,5 +412,90 @@ pub(super) async fn over_spdy(mut incoming: Streams, call: Call) {
     };
     if let Some(mut errors) = errors {
         _ = errors.write_all(&outcome).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use tokio::io::DuplexStream;
+    use tokio::time::Instant;
+
+    type Client = WebSocketStream<DuplexStream>;
+
+    async fn pair() -> (Client, DuplexStream) {
+        let (client, server) = tokio::io::duplex(1 << 10);
+        (WebSocketStream::from_raw_socket(client, Role::Client, None).await, server)
+    }
+
+    fn wanted() -> StreamOptions {
+        StreamOptions { stdin: true, stdout: true, ..StreamOptions::default() }
+    }
+
+    /// Reads all input, writes it, and ends two seconds later.
+    async fn cat(mut streams: ContainerStreams) -> Vec<u8> {
+        let mut read = Vec::new();
+        streams.stdin.take().unwrap().read_to_end(&mut read).await.unwrap();
+        streams.stdout.take().unwrap().write_all(&read).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        read
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_closes_has_ended_the_input_and_the_command_goes_on() {
+        let (mut client, server) = pair().await;
+        let (start, read) = (Instant::now(), Cell::new(Vec::new()));
+        let run = async |streams| {
+            read.set(cat(streams).await);
+            Vec::new()
+        };
+        let talk = async {
+            for _ in 0..100 {
+                client.send(Message::Binary(message(STDIN, &[7; 3000]))).await.unwrap();
+            }
+            client.send(farewell()).await.unwrap();
+            let mut answers = Vec::new();
+            while let Some(Ok(answer)) = client.next().await {
+                answers.push(answer);
+            }
+            (answers, start.elapsed())
+        };
+        let (served, (answers, closed)) =
+            tokio::join!(websocket(server, wanted(), false, run), talk);
+        served.unwrap();
+        assert_eq!(read.into_inner(), [7; 300_000], "nothing is lost");
+        assert_eq!(answers.first(), Some(&Message::Binary(message(STDOUT, b""))));
+        assert!(answers.last().is_some_and(Message::is_close), "{answers:?}");
+        assert_eq!(closed, Duration::ZERO, "the connection does not wait for the command");
+        assert_eq!(start.elapsed(), Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_without_a_client_ends_in_time() {
+        for (is_attach, limit) in [(false, COMMAND_TIME_MAX), (true, CLOSE_TIME_MAX)] {
+            let (mut client, server) = pair().await;
+            let start = Instant::now();
+            let run = |_streams| std::future::pending();
+            let (served, sent) =
+                tokio::join!(websocket(server, wanted(), is_attach, run), client.close(None));
+            served.unwrap();
+            sent.unwrap();
+            assert_eq!(start.elapsed(), limit);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_ends_with_a_client_that_disconnects() {
+        let (client, server) = pair().await;
+        let (start, has_ended) = (Instant::now(), Cell::new(false));
+        let run = async |streams| {
+            cat(streams).await;
+            has_ended.set(true);
+            Vec::new()
+        };
+        drop(client);
+        assert!(websocket(server, wanted(), false, run).await.is_err());
+        assert_eq!((start.elapsed(), has_ended.into_inner()), (Duration::ZERO, false));
     }
 }

@@ -15,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{
     AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, WriteHalf,
 };
@@ -57,7 +58,7 @@ pub(super) async fn carry(
         while let Some(message) = messages.next().await {
             match message.map_err(io::Error::other)? {
                 Message::Binary(bytes) => to_inner.write_all(&bytes).await?,
-                Message::Close(_) => break,
+                // A Close message is answered when the next one is asked for: there is none.
                 _ => {}
             }
         }
@@ -113,13 +114,13 @@ pub(super) async fn channels(
     }
     drop(to_client);
     let work = async { _ = join_all(connections).await };
-    let read = async {
+    let read = async move {
         while let Some(message) = next(&mut messages).await? {
             give(&mut inputs, &message).await;
         }
         Ok(())
     };
-    converse(sink, outgoing, work, read).await
+    converse(sink, outgoing, work, read, Duration::ZERO).await
 }
 
 /// Gives a client's message to the connection of its channel.

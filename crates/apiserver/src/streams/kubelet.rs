@@ -11,14 +11,14 @@
 use super::forward::carry;
 use super::{CHANNELS, FORWARD, FORWARD_TUNNEL, PodStream, channels, ended, no_upgrade, options};
 use crate::body::{Body, RequestBody};
-use crate::connector::{Connector, Location, Peer};
+use crate::connector::{Connector, DIALING, Location, Peer};
 use crate::filter::authenticate::strip_credentials;
 use crate::location::Kubelet;
 use crate::proxy::follow;
 use crate::websocket::{Upgrade, is_upgrade};
 use bytes::Bytes;
 use futures::StreamExt as _;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
@@ -90,13 +90,17 @@ impl PodStream<'_> {
             && let Some(upgrade) = Upgrade::of(self.parts)
             && let Some(protocol) = upgrade.offered(&CHANNELS[..1])
         {
-            let wanted = options::run(self.query, *subresource == Subresource::Attach)?;
-            let (answer, of_kubelet) = self.spdy(&*connector, location, CHANNELS[1]).await?;
-            let Some(of_kubelet) = of_kubelet else { return Ok(Some(answer)) };
+            let is_attach = *subresource == Subresource::Attach;
+            let wanted = options::run(self.query, is_attach)?;
+            // The client's connection is there first, so what the kubelet says against it is the
+            // outcome of the command.
+            let opened = open(&*connector, location);
             return Ok(Some(self.switch(upgrade, protocol, slot, async move |io| {
-                let kubelet = TokioIo::new(of_kubelet.await.map_err(std::io::Error::other)?);
-                let run = |streams| channels::at_kubelet(kubelet, wanted.clone(), streams);
-                channels::websocket(io, wanted.clone(), run).await
+                let run = async |streams| match opened.await {
+                    Ok(io) => channels::at_kubelet(io, wanted.clone(), streams).await,
+                    Err(error) => channels::failure(error),
+                };
+                channels::websocket(io, wanted.clone(), is_attach, run).await
             })));
         }
         let mut request = Request::from_parts(self.parts.clone(), no_body());
@@ -139,27 +143,11 @@ impl PodStream<'_> {
         protocol: &'static str,
         held: impl Send + 'static,
     ) -> Result<Response<Body>, ApiError> {
-        let (answer, of_kubelet) = self.spdy(connector, location, FORWARD).await?;
-        let Some(of_kubelet) = of_kubelet else { return Ok(answer) };
+        let mut answer = connector.send(location, for_spdy(FORWARD)).await?;
+        let Some(of_kubelet) = upgraded(&mut answer) else { return Ok(answer) };
         Ok(self.switch(upgrade, protocol, held, async move |io| {
             carry(io, TokioIo::new(of_kubelet.await.map_err(std::io::Error::other)?)).await
         }))
-    }
-
-    /// A connection to the kubelet over SPDY; none, if its answer is another one.
-    async fn spdy(
-        &self,
-        connector: &dyn Connector,
-        location: Location,
-        protocol: &'static str,
-    ) -> Result<(Response<Body>, Option<OnUpgrade>), ApiError> {
-        let mut request = Request::new(no_body());
-        *request.method_mut() = Method::POST;
-        set_spdy(request.headers_mut(), protocol);
-        let mut answer = connector.send(location, request).await?;
-        let upgraded = answer.extensions_mut().remove::<OnUpgrade>();
-        let has_switched = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
-        Ok((answer, upgraded.filter(|_| has_switched)))
     }
 
     /// Switches protocols with the client, and converses until either ends or the server stops.
@@ -182,11 +170,51 @@ impl PodStream<'_> {
     }
 }
 
-/// Asks for SPDY with a protocol inside.
-fn set_spdy(headers: &mut HeaderMap, protocol: &'static str) {
+/// A request to a kubelet for SPDY with a protocol inside.
+fn for_spdy(protocol: &'static str) -> Request<RequestBody> {
+    let mut request = Request::new(no_body());
+    *request.method_mut() = Method::POST;
+    let headers = request.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static(SPDY));
     headers.insert("x-stream-protocol-version", HeaderValue::from_static(protocol));
+    request
+}
+
+/// What becomes the connection, if the kubelet has switched protocols.
+fn upgraded(answer: &mut Response<Body>) -> Option<OnUpgrade> {
+    let has_switched = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+    answer.extensions_mut().remove::<OnUpgrade>().filter(|_| has_switched)
+}
+
+/// Opens a connection to a kubelet over SPDY, for a command.
+fn open(
+    connector: &dyn Connector,
+    location: Location,
+) -> impl Future<Output = Result<TokioIo<Upgraded>, ApiError>> + Send + use<> {
+    let url = location.to_string();
+    let sent = connector.send(location, for_spdy(CHANNELS[1]));
+    async move {
+        let mut answer = sent.await.map_err(|error| {
+            let why = error.0.message.strip_prefix(DIALING).unwrap_or(&error.0.message);
+            ApiError::internal(format!("error sending request: Post {url:?}: {why}"))
+        })?;
+        let refused =
+            |text: &str| ApiError::internal(format!("unable to upgrade connection: {text}"));
+        match upgraded(&mut answer) {
+            Some(io) => Ok(TokioIo::new(io.await.map_err(|error| refused(&error.to_string()))?)),
+            None => Err(refused(&refusal(&start_of(answer.into_body()).await?))),
+        }
+    }
+}
+
+/// What a kubelet says against a connection: the message of a Status, or the text.
+fn refusal(text: &str) -> String {
+    let status = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
+    let words =
+        [&status["message"], &status["error"]].map(|word| word.as_str().unwrap_or_default());
+    let mut words = words.into_iter().chain([text]).map(str::trim).filter(|word| !word.is_empty());
+    words.next().unwrap_or("empty server response").to_owned()
 }
 
 fn no_body() -> RequestBody {

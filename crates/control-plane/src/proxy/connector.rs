@@ -19,7 +19,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use parking_lot::RwLock;
 use serde_json::Value;
-use setpoint_apiserver::{Body, Connector, Location, Peer, RequestBody};
+use setpoint_apiserver::{Body, Connector, DIALING, Location, Peer, RequestBody, encoded_path};
 use setpoint_egress::Dialer;
 use setpoint_nodes::NODE_LABEL;
 use setpoint_object::error::chain;
@@ -187,11 +187,8 @@ impl Inner {
         mut request: Request<RequestBody>,
         is_upgrade: bool,
     ) -> Result<Response<Incoming>, ApiError> {
-        let path = headers::encoded_path(to.path.as_bytes());
-        let scheme = if to.is_secure { "https" } else { "http" };
         let address = address(&to.host, to.port);
-        let query = if to.query.is_empty() { String::new() } else { format!("?{}", to.query) };
-        let url = format!("{scheme}://{address}{path}{query}");
+        let url = to.to_string();
         *request.uri_mut() = url.parse::<Uri>().map_err(ApiError::internal)?;
         let kubelets = self.kubelets.read().clone();
         let transport = self.transport(to.peer, &kubelets).await.map_err(ApiError::unclassified)?;
@@ -245,7 +242,7 @@ fn address(host: &str, port: u16) -> Address {
 fn dialing(error: &TransportError) -> String {
     match error.0 == "EOF" {
         true => "unexpected EOF".to_owned(),
-        false => format!("error dialing backend: {error}"),
+        false => format!("{DIALING}{error}"),
     }
 }
 
@@ -272,7 +269,7 @@ fn prepare(request: &mut Request<RequestBody>, to: &Location, host: &str, is_upg
         return;
     }
     if let Some(prefix) = &to.prefix {
-        let path = headers::encoded_path(joined_paths(prefix, &to.path).as_bytes());
+        let path = encoded_path(joined_paths(prefix, &to.path).as_bytes());
         if let Ok(uri) = HeaderValue::try_from(path) {
             head.insert(headers::FORWARDED_URI, uri);
         }

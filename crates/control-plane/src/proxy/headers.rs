@@ -1,6 +1,7 @@
 //! Headers and paths of forwarded requests and answers (spec: extension §1.3).
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use setpoint_apiserver::encoded_path;
 use std::net::IpAddr;
 
 pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -87,18 +88,6 @@ pub(crate) fn path(encoded: &str) -> Option<String> {
         decoded.push(byte);
     }
     Some(encoded_path(&decoded))
-}
-
-/// Encodes a path as Go does.
-pub(crate) fn encoded_path(path: &[u8]) -> String {
-    let mut encoded = String::with_capacity(path.len());
-    for &byte in path {
-        match byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte) {
-            true => encoded.push(char::from(byte)),
-            false => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
 }
 
 #[cfg(test)]

@@ -3,6 +3,9 @@
 use super::ServeError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use sec1::der::{SecretDocument, pem::PemLabel as _};
+use sec1::pkcs8::PrivateKeyInfo;
+use sec1::{ALGORITHM_OID, EcParameters, EcPrivateKey, LineEnding};
 use serde::Serialize;
 use setpoint_apiserver::listen::Pki;
 use std::io::{self, Write as _};
@@ -80,6 +83,8 @@ pub(super) fn render(
 ) -> Result<String, ServeError> {
     const NAME: &str = "setpoint";
     let (certificate, key) = pki.admin_pem();
+    let labelled = labelled(key);
+    let key = labelled.as_deref().unwrap_or(key);
     let encoded = |pem: &str| is_trusted.then(|| STANDARD.encode(pem));
     let config = Kubeconfig {
         api_version: "v1",
@@ -110,6 +115,20 @@ pub(super) fn render(
         current_context: NAME,
     };
     serde_saphyr::to_string(&config).map_err(|error| ServeError::KubeconfigText(error.into()))
+}
+
+/// A key whose label names its kind, if it is of an elliptic curve: Java's fabric8 takes what is
+/// only a `PRIVATE KEY` for one of RSA.
+fn labelled(key: &str) -> Option<String> {
+    let (_, document) = SecretDocument::from_pem(key).ok()?;
+    let key = PrivateKeyInfo::try_from(document.as_bytes()).ok()?;
+    key.algorithm.assert_algorithm_oid(ALGORITHM_OID).ok()?;
+    let curve = key.algorithm.parameters_oid().ok()?;
+    let mut key = EcPrivateKey::try_from(key.private_key).ok()?;
+    key.parameters = Some(EcParameters::NamedCurve(curve));
+    let key = SecretDocument::encode_msg(&key).ok()?;
+    let pem = key.to_pem(EcPrivateKey::PEM_LABEL, LineEnding::LF).ok()?;
+    Some(pem.as_str().to_owned())
 }
 
 /// Writes a file atomically, readable by its owner only.
@@ -148,6 +167,14 @@ mod tests {
         assert_eq!(cluster.server.as_deref(), Some("https://127.0.0.1:6443"));
         let user = config.auth_infos[0].auth_info.as_ref().unwrap();
         assert!(user.client_certificate_data.is_some() && user.client_key_data.is_some());
+        let text: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+        let key = &text["users"][0]["user"]["client-key-data"];
+        let key = STANDARD.decode(key.as_str().unwrap()).unwrap();
+        let key = String::from_utf8(key).unwrap();
+        assert!(key.starts_with("-----BEGIN EC PRIVATE KEY-----\n"), "{key}");
+        let (_, key) = SecretDocument::from_pem(&key).unwrap();
+        let key: EcPrivateKey<'_> = key.decode_msg().unwrap();
+        assert!(key.parameters.is_some(), "clients need the curve");
     }
 
     #[test]

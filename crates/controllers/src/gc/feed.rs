@@ -101,8 +101,8 @@ fn skim(bytes: &[u8]) -> Option<Skim<'_>> {
             tracing::debug!(error = chain(&error), "a stored object cannot be read")
         })
         .ok()
-        // A server's internal records have no uid.
-        .filter(|skim| !skim.uid.is_empty())
+        // A server's own records may have the uid of an object.
+        .filter(|skim| !skim.uid.is_empty() && !skim.kind.is_empty())
 }
 
 /// `apiVersion` and kind.

@@ -245,7 +245,9 @@ async fn write_status(
     if set.status == *status {
         return Ok(());
     }
-    let body = replacement(status, &["replicas", "availableReplicas", "collisionCount"]);
+    let mut body = replacement(status, &["replicas", "availableReplicas", "collisionCount"]);
+    // As in the reference, which makes each status anew, conditions of others go.
+    body["conditions"] = Value::Null;
     let patch = json!({"metadata": {"uid": set.metadata.uid}, "status": body});
     let key = Request::new(set.namespace(), set.name());
     ignore_not_found(client.api::<StatefulSet>().patch_status(&key, &Patch::Merge(patch)).await)?;

@@ -84,4 +84,18 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
+/// A time in RFC 3339, empty if it is not known: null in JSON, which may be missing.
+pub(crate) mod time {
+    use serde::{Deserializer, Serialize, Serializer};
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+        super::or_default(from)
+    }
+
+    #[expect(clippy::ptr_arg, reason = "serde gives a reference to the field")]
+    pub(crate) fn serialize<S: Serializer>(time: &String, to: S) -> Result<S::Ok, S::Error> {
+        Some(time).filter(|time| !time.is_empty()).serialize(to)
+    }
+}
+
 pub(crate) use view;

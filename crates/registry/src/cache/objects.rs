@@ -10,7 +10,7 @@
 //!
 //! One reader gets the objects of all resources, while an informer has one resource: for the
 //! garbage collector's graph, for example. Bytes are shared with the cache. A reader that says
-//! which changes it wants is not woken by others.
+//! which changes it wants is not woken by others. Nobody gets the server's own records.
 use super::{Index, Shared};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -157,7 +157,8 @@ impl Mailbox {
     fn wants(&self, change: &Change) -> bool {
         let before = change.previous.as_ref().map(|before| &before.value);
         let bytes = change.value.as_ref().or(before);
-        bytes.is_some_and(|bytes| (self.is_wanted)(&change.key, bytes))
+        !keys::is_record(&change.key)
+            && bytes.is_some_and(|bytes| (self.is_wanted)(&change.key, bytes))
     }
 }
 impl Mail {
@@ -237,7 +238,8 @@ impl ObjectChanges {
         let revision = self.shared.reached.get().revision;
         let resources: Vec<_> = {
             let resources = self.shared.resources.read();
-            resources.by_prefix.iter().map(|(p, r)| (p.clone(), r.clone())).collect()
+            let all = resources.by_prefix.iter().map(|(p, r)| (p.clone(), r.clone()));
+            all.filter(|(prefix, _)| !keys::is_record(prefix.as_bytes())).collect()
         };
         self.delivered.clear();
         let mut indexes = VecDeque::with_capacity(resources.len());

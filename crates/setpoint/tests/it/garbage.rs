@@ -58,6 +58,43 @@ async fn dependents_are_deleted_in_the_background() {
     .await;
 }
 
+/// What is stored beside a Service, for its addresses and ports, is not the Service.
+#[tokio::test(start_paused = true)]
+async fn dependents_with_records_of_the_server_are_collected_and_orphaned() {
+    with_person(async |person| {
+        let services = |name: &str| format!("/api/v1/namespaces/default/services/{name}");
+        let service = |name: &str, kind: &str, owner: Value| {
+            json!({"apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": name, "ownerReferences": [owner]},
+                "spec": {"type": kind, "ports": [{"port": 80}]}})
+        };
+        // The collector starts with the first object that has an owner.
+        let a = person.map("default", "a", &[]).await;
+        person.map("default", "b", &[owner(&a)]).await;
+        quiet().await;
+        for (policy, remains) in [("Background", false), ("Foreground", false), ("Orphan", true)] {
+            let owned = person.map("default", "o", &[]).await;
+            for kind in ["ClusterIP", "NodePort", "LoadBalancer"] {
+                let name = kind.to_lowercase();
+                person
+                    .create(
+                        services("").trim_end_matches('/'),
+                        &service(&name, kind, owner(&owned)),
+                    )
+                    .await;
+            }
+            quiet().await;
+            person.delete(&maps("default", "o"), policy).await;
+            quiet().await;
+            for name in ["clusterip", "nodeport", "loadbalancer"] {
+                let found = person.get(&services(name)).await;
+                assert_eq!(found.as_ref().map(owners_of), remains.then_some(0), "{policy} {name}");
+            }
+        }
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn owner_waits_for_its_dependents_in_the_foreground() {
     with_person(async |person| {

@@ -455,8 +455,14 @@ async fn a_kubelet_without_websockets_gets_spdy() {
     let stage = Stage::new(|plane| plane).await;
     stage.node("old", LOOPBACK, kubelet.port(), json!([])).await;
     stage.node("new", LOOPBACK, kubelet.port(), json!(["ExtendWebSocketsToKubelet"])).await;
-    for (pod, node) in [("spoken", "old"), ("passed", "new")] {
-        let spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "i"}]});
+    stage.node("away", LOOPBACK, 1, json!([])).await;
+    for (pod, node, container) in [
+        ("spoken", "old", "c"),
+        ("passed", "new", "c"),
+        ("refused", "old", "never"),
+        ("lost", "away", "c"),
+    ] {
+        let spec = json!({"nodeName": node, "containers": [{"name": container, "image": "i"}]});
         stage.pod(pod, spec, None).await;
     }
     let open = async |pod: &str, subresource: &str, protocol: &str| {
@@ -489,6 +495,25 @@ async fn a_kubelet_without_websockets_gets_spdy() {
     assert_eq!(channels[&1], b"input");
     let outcome: Value = serde_json::from_slice(&channels[&3]).unwrap();
     assert_eq!(outcome["reason"], "NonZeroExitCode");
+    // What goes wrong at the kubelet is the outcome of the command.
+    for (pod, why) in [
+        ("refused", "unable to upgrade connection: no other protocol"),
+        (
+            "lost",
+            "error sending request: Post \"https://127.0.0.1:1/exec/default/lost/c?command=cat&input=1&output=1\": dial tcp 127.0.0.1:1: connect: connection refused",
+        ),
+    ] {
+        let (mut socket, _) = open(pod, exec, "v5.channel.k8s.io").await;
+        assert_eq!(socket.next().await.unwrap().unwrap().into_data(), "\u{1}");
+        let outcome = socket.next().await.unwrap().unwrap().into_data();
+        assert_eq!(outcome[0], 3);
+        let outcome: Value = serde_json::from_slice(&outcome[1..]).unwrap();
+        let expected = json!({"metadata": {}, "status": "Failure", "reason": "InternalError",
+            "message": format!("Internal error occurred: {why}"),
+            "details": {"causes": [{"message": why}]}, "code": 500});
+        assert_eq!(outcome, expected);
+        assert!(socket.next().await.unwrap().unwrap().is_close());
+    }
     // The bytes of the SPDY connection inside come back in capitals.
     let (mut socket, seen) = open("spoken", "portforward", "SPDY/3.1+portforward.k8s.io").await;
     assert_eq!(seen, None);

@@ -2,6 +2,7 @@
 //! fewer available ones than permitted, and always the same end.
 
 pub(crate) mod cluster;
+mod conditions;
 mod daemon_set;
 mod deployment;
 mod replica_set;

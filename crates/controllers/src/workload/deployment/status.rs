@@ -39,9 +39,9 @@ pub(crate) struct Condition {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) status: String,
-    #[serde(deserialize_with = "crate::workload::view::or_default")]
+    #[serde(with = "crate::workload::view::time")]
     pub(crate) last_update_time: String,
-    #[serde(deserialize_with = "crate::workload::view::or_default")]
+    #[serde(with = "crate::workload::view::time")]
     pub(crate) last_transition_time: String,
     pub(crate) reason: String,
     pub(crate) message: String,
@@ -66,12 +66,10 @@ impl DeploymentStatus {
         self.replace(condition);
     }
 
-    /// Sets a condition, in the place of the one of its type.
+    /// Sets a condition, instead of the one of its type. The one that has changed last is last.
     fn replace(&mut self, condition: Condition) {
-        match self.conditions.iter_mut().find(|current| current.kind == condition.kind) {
-            Some(current) => *current = condition,
-            None => self.conditions.push(condition),
-        }
+        self.remove(&condition.kind);
+        self.conditions.push(condition);
     }
 
     fn remove(&mut self, kind: &str) {

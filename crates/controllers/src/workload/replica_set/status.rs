@@ -44,7 +44,7 @@ pub(crate) struct Condition {
     /// `True`, `False` or `Unknown`.
     pub(crate) status: String,
     /// When the status changed last, in RFC 3339.
-    #[serde(deserialize_with = "crate::workload::view::or_default")]
+    #[serde(with = "crate::workload::view::time")]
     pub(crate) last_transition_time: String,
     /// One word.
     pub(crate) reason: String,

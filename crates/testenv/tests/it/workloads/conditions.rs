@@ -1,0 +1,69 @@
+//! Conditions that others write beside the controllers'.
+
+use crate::cluster::{Cluster, condition};
+use serde_json::{Value, json};
+use setpoint_testenv::TestEnv;
+
+fn types(found: &Value) -> Vec<&str> {
+    let conditions = found["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.filter_map(|condition| condition["type"].as_str()).collect()
+}
+
+/// A time may be null, or missing: it is not known.
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn a_condition_without_times_does_not_end_the_work_on_an_object(env: &TestEnv) {
+    let cluster = Cluster::start(env, "*");
+    for (kind, place) in [
+        ("Deployment", "/apis/apps/v1/namespaces/default/deployments"),
+        ("StatefulSet", "/apis/apps/v1/namespaces/default/statefulsets"),
+        ("ReplicaSet", "/apis/apps/v1/namespaces/default/replicasets"),
+        ("ReplicationController", "/api/v1/namespaces/default/replicationcontrollers"),
+    ] {
+        let labels = json!({"of": kind.to_lowercase()});
+        let is_old = kind == "ReplicationController";
+        let selector = if is_old { labels.clone() } else { json!({"matchLabels": labels}) };
+        let mut spec = json!({"replicas": 0, "selector": selector, "template": {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "v1"}]},
+        }});
+        if kind == "StatefulSet" {
+            spec["serviceName"] = "s".into();
+        }
+        let version = if is_old { "v1" } else { "apps/v1" };
+        let object =
+            json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec});
+        cluster.create(place, &object).await;
+        let is_observed = |found: &Value| {
+            found["status"]["observedGeneration"] == found["metadata"]["generation"]
+        };
+        let path = format!("{place}/a");
+        cluster.until(&path, is_observed).await;
+        let others = json!([{"type": "Other", "status": "True"}]);
+        let status = json!({"status": {"conditions": others}});
+        let written = cluster.patch(&format!("{path}/status"), &status).await;
+        assert_eq!(condition(&written, "Other")["lastTransitionTime"], Value::Null, "{kind}");
+        cluster.patch(&path, &json!({"spec": {"replicas": 1}})).await;
+        let found =
+            cluster.until(&path, |found| is_observed(found) && found["status"]["replicas"] == 1);
+        let found = found.await;
+        // Kubernetes writes the conditions of StatefulSets anew: there are none.
+        let kept = if kind == "StatefulSet" { Value::Null } else { Value::from("True") };
+        assert_eq!(condition(&found, "Other")["status"], kept, "{kind}");
+    }
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn the_condition_of_a_deployment_that_has_changed_last_is_last(env: &TestEnv) {
+    let cluster = Cluster::start(env, "deployment,replicaset");
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "a"}, "spec": {
+            "replicas": 0, "selector": {"matchLabels": {"app": "a"}},
+            "template": {"metadata": {"labels": {"app": "a"}},
+                "spec": {"containers": [{"name": "c", "image": "v1"}]}}}});
+    cluster.create(path, &deployment).await;
+    let is_done =
+        |found: &Value| condition(found, "Progressing")["reason"] == "NewReplicaSetAvailable";
+    let found = cluster.until(&format!("{path}/a"), is_done).await;
+    assert_eq!(types(&found), ["Available", "Progressing"]);
+}
