@@ -39,8 +39,8 @@ pub const NODE_PORT_BITMAP: &str = "/registry/ranges/servicenodeports";
 /// Prefix of one key per node port in use.
 pub const NODE_PORTS: &str = "/registry/ranges/servicenodeports/";
 
-/// Prefixes of a server's own records. They may look like objects: a claim of an address has the uid
-/// of its Service.
+/// Prefixes of a server's own records. They may look like objects: a claim of an address has the
+/// uid of its Service.
 const RECORDS: [&str; 4] = ["/registry/ranges/", PUBLISHED, PEERS, SCHEMA_FENCES];
 
 /// Built-in resources that are not stored under their plural: group, resource, and path.
