@@ -46,8 +46,8 @@ pub trait Connector: fmt::Debug + Send + Sync {
     ) -> BoxFuture<'static, Result<Response<Body>, ApiError>>;
 }
 
-/// The beginning of the message of [`Connector::forward`] and [`Connector::send`] begins if a connection that was
-/// to switch protocols cannot be made.
+/// The beginning of an error's message of [`Connector::forward`] and [`Connector::send`] if a
+/// connection that was to switch protocols cannot be made.
 pub const DIALING: &str = "error dialing backend: ";
 
 /// Where a request goes.
