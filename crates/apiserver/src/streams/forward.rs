@@ -56,10 +56,9 @@ pub(super) async fn carry(
     let (mut from_inner, mut to_inner) = tokio::io::split(inner);
     let read = async {
         while let Some(message) = messages.next().await {
-            match message.map_err(io::Error::other)? {
-                Message::Binary(bytes) => to_inner.write_all(&bytes).await?,
-                // A Close message is answered when the next one is asked for: there is none.
-                _ => {}
+            // A Close message is answered when the next one is asked for: there is none.
+            if let Message::Binary(bytes) = message.map_err(io::Error::other)? {
+                to_inner.write_all(&bytes).await?;
             }
         }
         io::Result::Ok(())

@@ -92,8 +92,7 @@ pub(crate) mod time {
         super::or_default(from)
     }
 
-    #[expect(clippy::ptr_arg, reason = "serde gives a reference to the field")]
-    pub(crate) fn serialize<S: Serializer>(time: &String, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(time: &str, to: S) -> Result<S::Ok, S::Error> {
         Some(time).filter(|time| !time.is_empty()).serialize(to)
     }
 }
