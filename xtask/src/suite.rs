@@ -55,6 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         tests.env("SETPOINT_TEST_HELM", &parts.helm);
         tests.env("SETPOINT_TEST_HELM_3", &parts.helm_3);
         tests.env("SETPOINT_TEST_PYTHON", &parts.python);
+        tests.env("SETPOINT_TEST_PYTHON_OTHERS", &parts.python_others);
         tests.env("SETPOINT_TEST_KOPF", &parts.kopf);
         tests.env("SETPOINT_TEST_NEUTRON", &parts.neutron);
         tests.env("SETPOINT_TEST_NODE_MODULES", &parts.node_modules);

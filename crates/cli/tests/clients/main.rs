@@ -1,5 +1,5 @@
-//! Real clients against the built program: current kubectl, kubectl of 2020, Helm, the Python
-//! client, kopf, the JavaScript client, kube-rs.
+//! Real clients against the built program: current kubectl, kubectl of 2020, Helm, four clients in
+//! Python, kopf, the JavaScript client, kube-rs.
 //!
 //! A behavior counts as implemented when these clients observe it. `cargo xtask test` installs them
 //! and passes their paths.
