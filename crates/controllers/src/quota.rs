@@ -272,6 +272,7 @@ impl Quotas {
             let is_counted = |resource: &&Resource| {
                 resource.namespaced
                     && resource.serves("list")
+                    && !is_event(resource)
                     && hard.keys().any(|n| is_relevant(n, &resource.group, &resource.resource))
             };
             let found: Vec<Resource> =
@@ -302,7 +303,11 @@ impl Quotas {
         resources: &[Resource],
     ) -> Result<Usage, RequestError> {
         let now = self.clock.now().0.as_secs();
-        let mut sum: Usage = hard.keys().map(|name| (name.clone(), Quantity::default())).collect();
+        // As in the reference, what no resource is counted for has no usage.
+        let is_counted =
+            |name: &&String| resources.iter().any(|r| is_relevant(name, &r.group, &r.resource));
+        let counted = hard.keys().filter(is_counted);
+        let mut sum: Usage = counted.map(|name| (name.clone(), Quantity::default())).collect();
         for resource in resources {
             let (group, plural) = (&*resource.group, &*resource.resource);
             let collection = resource.collection(namespace);
@@ -322,6 +327,10 @@ impl Quotas {
         }
         Ok(sum)
     }
+}
+/// Whether a resource is one of Kubernetes' Events, which are not counted.
+fn is_event(resource: &Resource) -> bool {
+    resource.resource == "events" && matches!(&*resource.group, "" | "events.k8s.io")
 }
 fn shown(amounts: &Usage) -> Map<String, Value> {
     amounts.iter().map(|(name, amount)| (name.clone(), amount.as_str().into())).collect()

@@ -2,6 +2,7 @@
 use crate::field::{self, Path};
 use crate::name;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt;
 
 mod matcher;
@@ -231,6 +232,34 @@ impl fmt::Display for Requirement {
             Operator::LessThan => write!(f, "{key}<{values}"),
         }
     }
+}
+
+/// A `LabelSelector` as Go prints a pointer to it, in messages and tables.
+pub fn go_text(selector: &Value) -> String {
+    let text = |of: &Value, member: &str| of[member].as_str().unwrap_or_default().to_owned();
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    // Go sorts them.
+    let labels: BTreeMap<_, _> = labels.collect();
+    let labels = labels.iter().map(|(key, value)| {
+        let value = value.as_str().unwrap_or_default();
+        format!("{key}: {value},")
+    });
+    let expressions = selector["matchExpressions"].as_array().into_iter().flatten();
+    let expressions = expressions.map(|expression| {
+        let values = expression["values"].as_array().into_iter().flatten();
+        let values: Vec<&str> = values.filter_map(Value::as_str).collect();
+        format!(
+            "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{}],}},",
+            text(expression, "key"),
+            text(expression, "operator"),
+            values.join(" ")
+        )
+    });
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{}}},MatchExpressions:[]LabelSelectorRequirement{{{}}},}}",
+        labels.collect::<String>(),
+        expressions.collect::<String>()
+    )
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ pub struct Mapping {
 #[non_exhaustive]
 pub enum MapperError {
     /// The server does not serve the kind; it may be installed later.
-    #[error("no match for kind {kind} in {}: the server does not serve it", place(.group, .version.as_deref()))]
+    #[error("no matches for kind {kind:?} in {}", sought(.group, .version.as_deref()))]
     NoMatch {
         /// The group; empty is the core group.
         group: String,
@@ -125,6 +125,15 @@ impl MapperError {
     /// Whether the error is that the server does not serve the kind.
     pub fn is_no_match(&self) -> bool {
         matches!(self, Self::NoMatch { .. })
+    }
+}
+
+/// The group version, or the group, as Kubernetes' errors show them.
+fn sought(group: &str, version: Option<&str>) -> String {
+    match (version, group) {
+        (None, group) => format!("group {group:?}"),
+        (Some(version), "") => format!("version {version:?}"),
+        (Some(version), group) => format!("version {:?}", format!("{group}/{version}")),
     }
 }
 

@@ -62,6 +62,8 @@ pub(crate) struct Discovered {
     pub(crate) resources: Vec<Resource>,
     /// Group versions that are registered but could not be read. Their resources are unknown.
     pub(crate) stale: Vec<String>,
+    /// `apiVersion` and kind of everything that is served.
+    pub(crate) kinds: BTreeSet<(String, String)>,
 }
 
 impl Discovered {
@@ -70,6 +72,12 @@ impl Discovered {
     pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Resource> {
         let (group, _) = api_version.rsplit_once('/').unwrap_or_default();
         self.resources.iter().find(|resource| resource.group == group && resource.kind == kind)
+    }
+
+    /// The same, if that version of the kind is served.
+    pub(crate) fn of_served_kind(&self, api_version: &str, kind: &str) -> Option<&Resource> {
+        let is_served = self.kinds.contains(&(api_version.to_owned(), kind.to_owned()));
+        self.of_kind(api_version, kind).filter(|_| is_served)
     }
 }
 
@@ -101,8 +109,14 @@ fn take_group(group: &Value, discovered: &mut Discovered) {
         if version["freshness"] == "Stale" {
             discovered.stale.push(format!("{group_name}/{version_name}"));
         }
+        let api_version = match group_name {
+            "" => version_name.to_owned(),
+            group => format!("{group}/{version_name}"),
+        };
         for resource in list(version, "resources") {
             let text = |member: &str| resource[member].as_str().unwrap_or_default().to_owned();
+            let kind = resource["responseKind"]["kind"].as_str().unwrap_or_default();
+            discovered.kinds.insert((api_version.clone(), kind.to_owned()));
             if !known.insert(text("resource")) {
                 continue;
             }
@@ -110,7 +124,7 @@ fn take_group(group: &Value, discovered: &mut Discovered) {
                 group: group_name.to_owned(),
                 version: version_name.to_owned(),
                 resource: text("resource"),
-                kind: resource["responseKind"]["kind"].as_str().unwrap_or_default().to_owned(),
+                kind: kind.to_owned(),
                 namespaced: resource["scope"] == "Namespaced",
                 verbs: list(resource, "verbs")
                     .iter()

@@ -30,7 +30,7 @@ pub(super) async fn owner_state(
 ) -> Result<OwnerState, CollectError> {
     let (api_version, kind) = (text(reference, "apiVersion"), text(reference, "kind"));
     let discovered = shared.discovered().await?;
-    let resource = discovered.of_kind(api_version, kind).ok_or_else(|| {
+    let resource = discovered.of_served_kind(api_version, kind).ok_or_else(|| {
         CollectError::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() }
     })?;
     if resource.namespaced && dependent.namespace().is_empty() {

@@ -1,9 +1,11 @@
 //! Protection of PersistentVolumeClaims.
 //!
+//! Admission adds the finalizer to every claim; one that has lost it gets it here.
+//!
 //! A pod without a node does not count, because no kubelet starts a pod whose claim is being
 //! deleted. The rules are those of kube-controller-manager's `pvc-protection-controller`.
 
-use super::finalizer::{being_deleted, release};
+use super::finalizer::{protect, release, wrongly_protected};
 use super::waiting::{Pass, Protected, Waiting};
 use crate::api::{Api, RequestError};
 use crate::boxed::Boxed;
@@ -27,7 +29,7 @@ pub(super) fn controller(setup: &Setup) -> Result<Controller, BoxError> {
     let pods = waiting.clone();
     let controller = Controller::builder(NAME)
         .maps(
-            Watch::<PersistentVolumeClaim>::metadata().filter(being_deleted(FINALIZER)),
+            Watch::<PersistentVolumeClaim>::metadata().filter(wrongly_protected(FINALIZER)),
             move |claim: &Object<PartialObjectMeta<PersistentVolumeClaim>>| waiting.add(claim),
         )
         .watches(Watch::<Pod>::metadata(), move |event: &Event<_>| pods.request(event, ends))
@@ -63,6 +65,10 @@ impl Protected for Claims {
 
     async fn release(&self, api: &Api, path: &str, claim: Value) -> Result<(), RequestError> {
         release(api, path, &claim, FINALIZER).await
+    }
+
+    async fn protect(&self, api: &Api, path: &str, claim: &Value) -> Result<(), RequestError> {
+        protect(api, path, claim, FINALIZER).await
     }
 }
 

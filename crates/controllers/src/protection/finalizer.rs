@@ -23,6 +23,38 @@ where
     })
 }
 
+/// Matches objects that are being deleted and have the finalizer, and those that are not and lack
+/// it.
+pub(super) fn wrongly_protected<K>(finalizer: &'static str) -> Predicate<PartialObjectMeta<K>>
+where
+    PartialObjectMeta<K>: Resource + 'static,
+{
+    Predicate::new(move |event: &Event<PartialObjectMeta<K>>| {
+        !matches!(event, Event::Deleted { .. })
+            && event.object().is_some_and(|object| {
+                let skim = object.skim();
+                let is_protected = skim.finalizers.iter().any(|f| f == finalizer);
+                is_protected != skim.deletion_timestamp.is_empty()
+            })
+    })
+}
+
+/// Adds a finalizer to an object that is not being deleted and lacks it, if the object has not
+/// changed since it was read.
+pub(super) async fn protect(
+    api: &Api,
+    path: &str,
+    object: &Value,
+    finalizer: &str,
+) -> Result<(), RequestError> {
+    let mut finalizers = object.finalizers();
+    if !object.deletion_timestamp().is_empty() || finalizers.contains(&finalizer) {
+        return Ok(());
+    }
+    finalizers.push(finalizer);
+    set_finalizers(api, path, object, &finalizers).await
+}
+
 /// The other finalizers of an object that is being deleted and has this one; otherwise `None`.
 pub(super) fn others<'o>(object: &'o Value, finalizer: &str) -> Option<Vec<&'o str>> {
     let mut finalizers = object.finalizers();

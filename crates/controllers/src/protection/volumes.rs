@@ -1,7 +1,8 @@
-//! Protection of PersistentVolumes. The rules are those of kube-controller-manager's
+//! Protection of PersistentVolumes. Admission adds the finalizer to every volume; one that has lost
+//! it gets it here. The rules are those of kube-controller-manager's
 //! `pv-protection-controller`.
 
-use super::finalizer::{being_deleted, release};
+use super::finalizer::{protect, release, wrongly_protected};
 use crate::api::{Api, RequestError};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
@@ -13,7 +14,7 @@ const FINALIZER: &str = "kubernetes.io/pv-protection";
 
 pub(super) fn controller(setup: &Setup) -> Result<Controller, BoxError> {
     let controller = Controller::builder(NAME)
-        .for_(Watch::<PersistentVolume>::metadata().filter(being_deleted(FINALIZER)))
+        .for_(Watch::<PersistentVolume>::metadata().filter(wrongly_protected(FINALIZER)))
         .sync_timeout(None)
         .build(Boxed(Pass { api: setup.api(NAME) }))?;
     Ok(controller)
@@ -31,6 +32,7 @@ impl BoxedReconciler for Pass {
         let Some(volume) = self.api.get_opt(&path).await? else {
             return Ok(Action::await_change());
         };
+        protect(&self.api, &path, &volume, FINALIZER).await?;
         if volume["status"]["phase"] != "Bound" {
             release(&self.api, &path, &volume, FINALIZER).await?;
         }

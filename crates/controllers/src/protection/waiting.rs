@@ -3,6 +3,7 @@
 //! | event | effect |
 //! |---|---|
 //! | an object is being deleted | it waits, and its namespace is enqueued |
+//! | an object has lost its finalizer | the same, until it has it again |
 //! | a pod has ended, or is gone | its namespace is enqueued if an object waits there |
 //! | a pass over the namespace | lists its pods once, from the server, and releases what none uses |
 //! | objects still wait after a pass, and the cache does not show a pod that uses one | the pass is repeated: the end of that pod may cause no event |
@@ -48,6 +49,16 @@ pub(super) trait Protected: Send + Sync + 'static {
         path: &str,
         object: Value,
     ) -> impl Future<Output = Result<(), RequestError>> + Send;
+
+    /// Adds the finalizer to an object that is not being deleted and lacks it, in the same way.
+    fn protect(
+        &self,
+        _api: &Api,
+        _path: &str,
+        _object: &Value,
+    ) -> impl Future<Output = Result<(), RequestError>> + Send {
+        std::future::ready(Ok(()))
+    }
 }
 
 /// The objects that wait for the removal of their finalizer, by namespace.
@@ -178,7 +189,8 @@ impl<P: Protected> Pass<P> {
         // Another object of the name waits by itself.
         let found = self.api.get_opt(&path).await?.filter(|found| found.uid() == uid);
         if let Some(found) = found {
-            if self.protected.is_in_use(in_use, &found) {
+            self.protected.protect(&self.api, &path, &found).await?;
+            if !found.deletion_timestamp().is_empty() && self.protected.is_in_use(in_use, &found) {
                 return Ok(());
             }
             self.protected.release(&self.api, &path, found).await?;

@@ -76,6 +76,16 @@ pub(crate) struct DaemonSetSpec {
 #[must_use]
 pub struct DaemonSetController(());
 
+impl DaemonSet {
+    /// Whether a pod is of the newest revision: by its hash, or by its generation, as in the
+    /// reference.
+    fn is_updated(&self, pod: &Pod, hash: &str) -> bool {
+        let generation = self.metadata.annotations.as_ref().and_then(|all| all.get(GENERATION));
+        pod.label(HASH_LABEL) == hash
+            || generation.is_some_and(|generation| pod.label(GENERATION_LABEL) == generation)
+    }
+}
+
 impl DaemonSetController {
     /// Creates a controller. It has no settings: client, clock and seed are the manager's.
     pub fn new(_: Setup) -> Self {

@@ -38,7 +38,7 @@ use kube_core::params::Patch;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
-use setpoint_object::label::Selector;
+use setpoint_object::label::{Selector, go_text};
 use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::client::ignore_not_found;
@@ -269,7 +269,7 @@ impl Budgets {
             recorder.warning(&reference, "CalculateExpectedPodCountFailed", note);
         })?;
         if has_unmanaged {
-            let selector = &budget.spec.selector;
+            let selector = go_text(&budget.spec.selector);
             let note = format!(
                 "Pods selected by this PodDisruptionBudget (selector: {selector}) were found to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value."
             );
@@ -406,7 +406,12 @@ impl Budgets {
             group => format!("{}.{group}", resource.plural),
         };
         let api = client.api_with::<DynamicObject>(resource);
-        if let Some(scale) = api.scale().get(key).await? {
+        let scale = match api.scale().get(key).await {
+            // A path that is not served.
+            Err(error) if error.is_not_found() => None,
+            scale => scale?,
+        };
+        if let Some(scale) = scale {
             let replicas = scale.spec.and_then(|spec| spec.replicas).unwrap_or(0);
             let uid = scale.metadata.uid.unwrap_or_default();
             return Ok((uid == owner.uid).then_some((uid, replicas)));

@@ -161,6 +161,8 @@ struct Seen {
     at: Instant,
     /// Whether the node has been declared silent since.
     is_silent: bool,
+    /// Whether its pods are still to be marked: it was ready until then.
+    has_ready_pods: bool,
 }
 
 type AllSeen = Arc<Mutex<BTreeMap<Arc<str>, Seen>>>;
@@ -179,6 +181,7 @@ fn note(
         condition: None,
         at: now,
         is_silent: false,
+        has_ready_pods: false,
     });
     let known = member(seen);
     if beat.is_none() || *known == beat {
@@ -186,6 +189,7 @@ fn note(
     }
     *known = beat;
     seen.at = now;
+    seen.has_ready_pods = false;
     std::mem::take(&mut seen.is_silent)
 }
 
@@ -216,6 +220,8 @@ impl BoxedReconciler for Pass {
         if is_silent {
             if let Some(seen) = self.seen.lock().get_mut(&*request.name) {
                 seen.is_silent = true;
+                // As in the reference, pods of a node that was not ready before are left alone.
+                seen.has_ready_pods |= ready == "True";
             }
             if ready != "Unknown" {
                 self.declare_unknown(&node, request, context).await?;
@@ -224,8 +230,12 @@ impl BoxedReconciler for Pass {
         }
         let (evicts, next) = self.evicts(&node, &request.name, &ready);
         let is_tainted = self.taint(&node, request, (&ready, evicts), context).await?;
-        if ready == "Unknown" {
+        let has_ready_pods = |seen: &Seen| seen.is_silent && seen.has_ready_pods;
+        if ready == "Unknown" && self.seen.lock().get(&*request.name).is_some_and(has_ready_pods) {
             not_ready(request, context).await?;
+            if let Some(seen) = self.seen.lock().get_mut(&*request.name) {
+                seen.has_ready_pods = false;
+            }
         }
         label(&node, request, context).await?;
         if !is_tainted {

@@ -132,6 +132,27 @@ async fn an_eviction_uses_the_budget() {
         "The disruption budget b needs 1 healthy pods and has 1 currently"
     );
     assert_eq!(details.retry_after_seconds, 0);
+    // Why more pods than are needed may not be evicted, is in the condition.
+    for (condition, more) in [
+        (json!([]), ""),
+        (json!(["InsufficientPods", "few"]), " (InsufficientPods): few"),
+        (json!(["SyncFailed", "no"]), " because it failed sync: no"),
+    ] {
+        let mut body = set(0);
+        body["status"]["currentHealthy"] = 2.into();
+        body["status"]["conditions"] = match condition[0].is_null() {
+            true => json!([]),
+            false => json!([{"type": "DisruptionAllowed", "status": "False",
+                "reason": condition[0], "message": condition[1],
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]),
+        };
+        server.patch(status, body).await.unwrap();
+        let refusal = server.create(path, eviction()).await.unwrap_err();
+        assert_eq!(
+            refusal.0.details.unwrap().causes[0].message,
+            format!("The disruption budget b does not allow evicting pods currently{more}")
+        );
+    }
     server.patch(status, set(1)).await.unwrap();
     let done = server.create(path, eviction()).await.unwrap();
     assert_eq!(done["code"], 201);

@@ -95,6 +95,29 @@ async fn dependents_with_records_of_the_server_are_collected_and_orphaned() {
     .await;
 }
 
+/// A kind that is served in other versions only is not known: its object may be there.
+#[tokio::test(start_paused = true)]
+async fn an_owner_of_a_version_that_is_not_served_is_not_missing() {
+    with_person(async |person| {
+        let owned = person.map("default", "owner", &[]).await;
+        for (name, version, kind) in [
+            ("a", "v2", "ConfigMap"),
+            ("b", "rbac.authorization.k8s.io/v9", "Role"),
+            ("c", "v1", "Nope"),
+        ] {
+            let mut other = owner(&owned);
+            other["apiVersion"] = version.into();
+            other["kind"] = kind.into();
+            person.map("default", name, &[other]).await;
+        }
+        quiet().await;
+        person.delete(&maps("default", "owner"), "Background").await;
+        quiet().await;
+        assert_eq!(person.names(&maps("default", "")).await, ["a", "b", "c"]);
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn owner_waits_for_its_dependents_in_the_foreground() {
     with_person(async |person| {

@@ -61,8 +61,7 @@ async fn clu_4_kinds_are_discovered_on_demand_and_missing_ones_are_retried() {
         for _ in 0..100 {
             let error = mapper.resolve(&network()).await.unwrap_err();
             assert!(error.is_no_match());
-            let message =
-                "no match for kind Network in samplecrd.k8s.io/v1: the server does not serve it";
+            let message = r#"no matches for kind "Network" in version "samplecrd.k8s.io/v1""#;
             assert_eq!(error.to_string(), message);
         }
         assert_eq!(requests.take(), ["/apis/samplecrd.k8s.io/v1"]);
@@ -98,10 +97,7 @@ async fn clu_4_server_without_aggregated_discovery_is_read_group_by_group() {
         assert_eq!(deployment.resource.api_version, "apps/v1");
         assert_eq!(requests.take(), ["/apis", "/apis/apps/v1"]);
         let error = mapper.resolve_preferred("no.such.group", "Thing").await.unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "no match for kind Thing in no.such.group: the server does not serve it"
-        );
+        assert_eq!(error.to_string(), r#"no matches for kind "Thing" in group "no.such.group""#);
         assert!(mapper.resolve(&GroupVersionKind::gvk("", "v1", "Thing")).await.is_err());
     })
     .await;

@@ -48,6 +48,32 @@ async fn unused_claim_is_deleted_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_and_a_volume_that_lost_their_protection_get_it_again() {
+    with_person(async |person| {
+        let volume = json!({
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"},
+            "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+                "storageClassName": "none", "hostPath": {"path": "/v"}},
+        });
+        let volumes = "/api/v1/persistentvolumes";
+        person.create(volumes, &volume).await;
+        person.create(CLAIMS, &claim("c")).await;
+        for (path, finalizer) in [
+            (format!("{volumes}/v"), "kubernetes.io/pv-protection"),
+            (format!("{CLAIMS}/c"), "kubernetes.io/pvc-protection"),
+        ] {
+            let none = json!({"metadata": {"finalizers": ["example.com/own"]}});
+            person.patch(&path, &none).await;
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let found = person.get(&path).await.unwrap();
+            let expected = json!(["example.com/own", finalizer]);
+            assert_eq!(found["metadata"]["finalizers"], expected);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn claim_remains_until_its_pod_is_gone() {
     with_person(async |person| {
         person.create(CLAIMS, &claim("used")).await;

@@ -51,7 +51,8 @@ async fn a_pod_leaves_when_its_time_is_over_though_the_taint_has_no_time(env: &T
     assert_eq!(cluster.events("Pod").await, [marked]);
 }
 
-/// A node that says that it is not ready still reports its pods; a silent one does not.
+/// A node that says that it is not ready still reports its pods. One that falls silent when it was
+/// ready does not; as in the reference, pods of others that fall silent are left alone.
 #[setpoint_testenv::test(crate = setpoint_testenv)]
 async fn pods_of_a_silent_node_are_not_ready_and_those_of_others_are_as_reported(env: &TestEnv) {
     let cluster = Cluster::start(env, "nodelifecycle");
@@ -60,22 +61,31 @@ async fn pods_of_a_silent_node_are_not_ready_and_those_of_others_are_as_reported
     let ready = json!([{"type": "Ready", "status": "True", "reason": "R", "message": "m"}]);
     let running = json!({"status": {"phase": "Running", "conditions": ready}});
     cluster.patch(&format!("{path}/status"), &running).await;
-    for (status, at) in [("True", 1), ("False", 2)] {
+    let report = async |status: &str, at: u32| {
         let beat = format!("2026-01-01T00:00:0{at}Z");
         let ready = json!([{"type": "Ready", "status": status, "lastHeartbeatTime": beat}]);
         let patch = json!({"status": {"conditions": ready}});
         cluster.patch(&format!("{NODE}/status"), &patch).await;
         tokio::time::sleep(Duration::from_secs(5)).await;
-    }
+    };
+    report("True", 1).await;
+    report("False", 2).await;
     let node = cluster.get(NODE).await.unwrap();
     let taints = node["spec"]["taints"].to_string();
     assert!(taints.contains("node.kubernetes.io/not-ready"), "{taints}");
     let pod = cluster.get(&path).await.unwrap();
     assert_eq!(condition(&pod, "Ready")["status"], "True");
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    let node = cluster.get(NODE).await.unwrap();
-    assert_eq!(condition(&node, "Ready")["status"], "Unknown");
-    let pod = cluster.get(&path).await.unwrap();
+    let falls_silent = async || {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let node = cluster.get(NODE).await.unwrap();
+        assert_eq!(condition(&node, "Ready")["status"], "Unknown");
+        cluster.get(&path).await.unwrap()
+    };
+    let pod = falls_silent().await;
+    assert_eq!(condition(&pod, "Ready")["status"], "True");
+    assert_eq!(cluster.events("Pod").await, [""; 0]);
+    report("True", 3).await;
+    let pod = falls_silent().await;
     let held = condition(&pod, "Ready");
     assert_eq!((&held["status"], &held["reason"]), (&json!("False"), &json!("R")));
     let events = cluster.events("Pod").await;

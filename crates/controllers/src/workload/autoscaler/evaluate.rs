@@ -6,8 +6,8 @@ use super::replicas::{PodState, Proposal, Target, Tolerance, of_average, of_valu
 use k8s_openapi::api::autoscaling::v2 as api;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde_json::Value;
-use setpoint_object::label::Selector;
+use serde_json::{Value, json};
+use setpoint_object::label::{Selector, go_text};
 use setpoint_object::quantity::Quantity;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::mapper::Mapper;
@@ -211,8 +211,7 @@ impl Scaled<'_> {
         })?;
         let (proposal, current, name) = if is_average {
             let proposal = of_average(usage, target, self.status_replicas, self.tolerance);
-            let name =
-                format!("external metric {name}({})", go_text(spec.metric.selector.as_ref()));
+            let name = format!("external metric {name}({})", shown(spec.metric.selector.as_ref()));
             (proposal, average(proposal.usage), name)
         } else {
             let states = self.states();
@@ -267,7 +266,7 @@ impl Scaled<'_> {
             ),
         };
         let target = target.map_err(|error| (error.clone(), error))?;
-        let shown = go_text(spec.metric.selector.as_ref());
+        let shown = shown(spec.metric.selector.as_ref());
         let usage = async {
             let selector = metric_selector(spec.metric.selector.as_ref())?;
             let values = self.source.external(self.namespace, name, &selector).await;
@@ -358,19 +357,8 @@ fn metric_selector(selector: Option<&LabelSelector>) -> Result<String, String> {
 }
 
 /// A selector as Go prints it in messages.
-fn go_text(selector: Option<&LabelSelector>) -> String {
-    let Some(selector) = selector else { return "nil".to_owned() };
-    let labels = selector.match_labels.iter().flatten();
-    let labels: String = labels.map(|(key, value)| format!("{key}: {value},")).collect();
-    let expressions = selector.match_expressions.iter().flatten().map(|expression| {
-        let (key, operator) = (&expression.key, &expression.operator);
-        let values = expression.values.as_deref().unwrap_or_default().join(" ");
-        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
-    });
-    let expressions: String = expressions.collect();
-    format!(
-        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
-    )
+fn shown(selector: Option<&LabelSelector>) -> String {
+    selector.map_or_else(|| "nil".to_owned(), |selector| go_text(&json!(selector)))
 }
 
 #[cfg(test)]
@@ -395,14 +383,14 @@ mod tests {
 
     #[test]
     fn selectors_in_messages_are_as_go_prints_them() {
-        assert_eq!(go_text(None), "nil");
+        assert_eq!(shown(None), "nil");
         let selector: LabelSelector = serde_json::from_value(json!({
             "matchLabels": {"a": "b"},
             "matchExpressions": [{"key": "k", "operator": "In", "values": ["v", "w"]}],
         }))
         .unwrap();
         assert_eq!(
-            go_text(Some(&selector)),
+            shown(Some(&selector)),
             "&LabelSelector{MatchLabels:map[string]string{a: b,},MatchExpressions:[]LabelSelectorRequirement{LabelSelectorRequirement{Key:k,Operator:In,Values:[v w],},},}"
         );
         assert_eq!(metric_selector(Some(&selector)).unwrap(), "a=b,k in (v,w)");

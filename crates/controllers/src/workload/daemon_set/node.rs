@@ -133,14 +133,12 @@ pub(super) fn add_tolerations(spec: &mut Value) {
     spec["tolerations"] = Value::Array(tolerations);
 }
 
-/// Ties the spec of a pod to a node, by a field of its required affinity.
+/// Ties the spec of a pod to a node, by a field in place of its required affinity, which the node
+/// has.
 pub(super) fn tie(spec: &mut Value, node: &str) {
     let field = json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);
-    let terms = &mut spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"];
-    match terms.as_array_mut().filter(|terms| !terms.is_empty()) {
-        Some(terms) => terms.iter_mut().for_each(|term| term["matchFields"] = field.clone()),
-        None => *terms = json!([{"matchFields": field}]),
-    }
+    spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] =
+        json!([{"matchFields": field}]);
 }
 
 /// The node that a pod is on, or that it is tied to.

@@ -1,8 +1,8 @@
 //! The status of DaemonSets.
 
+use super::DaemonSet;
 use super::node::Fit;
 use super::sync::Sync;
-use super::{DaemonSet, HASH_LABEL};
 use crate::workload::difference::replacement;
 use kube_core::params::Patch;
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ impl Sync<'_> {
             status.number_ready += i32::from(pod.is_ready());
             let min = self.set.spec.min_ready_seconds;
             status.number_available += i32::from(pod.is_available(min, self.now));
-            status.updated_number_scheduled += i32::from(pod.label(HASH_LABEL) == self.hash);
+            status.updated_number_scheduled += i32::from(self.set.is_updated(pod, self.hash));
         }
         status.number_unavailable = status.desired_number_scheduled - status.number_available;
         status

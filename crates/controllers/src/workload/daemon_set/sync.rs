@@ -93,7 +93,8 @@ impl<'a> Sync<'a> {
         node::add_tolerations(&mut spec);
         let nodes = nodes.iter().map(|node| (node.name(), node::fit(node, &spec))).collect();
         let mut by_node = BTreeMap::<&str, Vec<&Pod>>::new();
-        for pod in pods {
+        // A pod that is tied to no node, as somebody else's was, is left alone.
+        for pod in pods.iter().filter(|pod| !node::node_of(pod).is_empty()) {
             by_node.entry(node::node_of(pod)).or_default().push(pod);
         }
         for pods in by_node.values_mut() {
@@ -200,7 +201,7 @@ impl<'a> Sync<'a> {
         // new pod does not wait for the end of the last one either.
         let surge = self.max_surge(1) > 0;
         let (new, old): (Vec<&Pod>, Vec<&Pod>) =
-            running.into_iter().partition(|pod| pod.label(HASH_LABEL) == self.hash);
+            running.into_iter().partition(|pod| self.set.is_updated(pod, self.hash));
         if !surge {
             plan.delete.extend(old.iter().chain(&new).skip(1).copied());
             return;
@@ -245,7 +246,7 @@ impl<'a> Sync<'a> {
             if *fit == Fit::Away || (*fit == Fit::Continue && pods.is_empty()) {
                 continue;
             }
-            let is_new = |pod: &&&Pod| pod.label(HASH_LABEL) == self.hash;
+            let is_new = |pod: &&&Pod| self.set.is_updated(pod, self.hash);
             let new = pods.iter().find(is_new);
             let old = pods.iter().find(|pod| !is_new(pod) && !pod.is_being_deleted());
             let is_available = old.or(new).is_some_and(|pod| self.is_available(pod));

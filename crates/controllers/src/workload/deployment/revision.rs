@@ -21,7 +21,7 @@ const NOT_COPIED: [&str; 6] = [
     REVISION_HISTORY,
     DESIRED_REPLICAS,
     MAX_REPLICAS,
-    "deprecated.deployment.rollback.rollbackTo",
+    "deprecated.deployment.rollback.to",
 ];
 /// The longest history, in bytes.
 const HISTORY_BYTES_MAX: usize = 2000;

@@ -176,12 +176,14 @@ impl Rollout<'_> {
         };
         let current = before.condition(PROGRESSING).cloned();
         let complete = format!("{subject} has successfully progressed.");
-        // Scaling is no rollout. The message says of which ReplicaSet the last rollout was, because
-        // `Recreate` may leave no pods between two rollouts.
+        // Scaling is no rollout, and one that waits for the end of old pods has not begun. The
+        // message says of which ReplicaSet the last rollout was, because `Recreate` may leave no
+        // pods between two rollouts.
+        let has_begun = self.new_set().is_some_and(|set| set.spec.replicas() > 0);
         let was_complete = self.status.replicas == self.status.updated_replicas
-            && current
-                .as_ref()
-                .is_some_and(|current| current.reason == COMPLETE && current.message == complete);
+            && current.as_ref().is_some_and(|current| {
+                current.reason == COMPLETE && (!has_begun || current.message == complete)
+            });
         match self.deployment.deadline() {
             None => self.status.remove(PROGRESSING),
             Some(_) if was_complete => {}
@@ -233,7 +235,8 @@ impl Rollout<'_> {
         if progress.reason == TIMED_OUT {
             return Some(Duration::ZERO);
         }
-        let since = Timestamp::parse(&progress.last_update_time)?;
+        // A time that is not known is long ago.
+        let since = Timestamp::parse(&progress.last_update_time).unwrap_or_default();
         Some((since.0 + deadline).saturating_sub(self.now.0))
     }
 

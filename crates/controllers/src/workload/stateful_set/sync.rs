@@ -394,8 +394,17 @@ impl<'a> Sync<'a> {
         let labels: BTreeMap<_, _> = wanted.into_iter().collect();
         let patch = json!({"metadata": {"uid": pod.uid(), "labels": labels}});
         let key = Request::new(self.set.namespace(), pod.name());
-        self.client.api::<Pod>().patch(&key, &Patch::Merge(patch)).await?;
-        Ok(())
+        match self.client.api::<Pod>().patch(&key, &Patch::Merge(patch)).await {
+            Err(error) if error.is_conflict() => Err(error.into()),
+            Err(error) => {
+                self.pod_event("Update", pod.name(), Some(&message(&error)));
+                Err(error.into())
+            }
+            Ok(_) => {
+                self.pod_event("Update", pod.name(), None);
+                Ok(())
+            }
+        }
     }
 
     async fn delete(&self, pod: &Pod) -> Result<(), BoxError> {

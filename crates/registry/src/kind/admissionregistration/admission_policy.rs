@@ -6,8 +6,8 @@ use crate::kind::{
 };
 use crate::table::cell;
 use serde_json::{Value, json};
+use setpoint_object::label::go_text;
 use setpoint_object::time::Timestamp;
-use std::collections::BTreeMap;
 
 /// ValidatingAdmissionPolicy.
 pub(in crate::kind) static VALIDATING: Kind = Kind {
@@ -143,34 +143,10 @@ fn policy(object: &Value, rules: &str, now: Timestamp) -> Vec<Value> {
     vec![cell::name(object), cell::len(object, rules).into(), kind.into(), cell::age(object, now)]
 }
 
-/// A selector as the API shows it here: a struct of Go.
-fn selector(selector: &Value) -> String {
-    let labels = cell::at(selector, "matchLabels").as_object().into_iter().flatten();
-    // Go sorts them.
-    let labels: BTreeMap<_, _> = labels.collect();
-    let labels = labels.iter().map(|(key, value)| {
-        let value = value.as_str().unwrap_or_default();
-        format!("{key}: {value},")
-    });
-    let expressions = cell::list(selector, "matchExpressions").iter().map(|expression| {
-        format!(
-            "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{}],}},",
-            cell::text(expression, "key"),
-            cell::text(expression, "operator"),
-            cell::strings(expression, "values").join(" ")
-        )
-    });
-    format!(
-        "&LabelSelector{{MatchLabels:map[string]string{{{}}},MatchExpressions:[]LabelSelectorRequirement{{{}}},}}",
-        labels.collect::<String>(),
-        expressions.collect::<String>()
-    )
-}
-
 fn binding(object: &Value, now: Timestamp) -> Vec<Value> {
     let reference = cell::at(object, "spec.paramRef");
     let shown = match (cell::text(reference, "namespace"), cell::text(reference, "name")) {
-        (_, "") if cell::has(reference, "selector") => selector(cell::at(reference, "selector")),
+        (_, "") if cell::has(reference, "selector") => go_text(cell::at(reference, "selector")),
         (_, "") => cell::UNSET.to_owned(),
         ("", name) => format!("*/{name}"),
         (namespace, name) => format!("{namespace}/{name}"),

@@ -3,6 +3,7 @@
 use crate::cluster::{Cluster, condition};
 use serde_json::{Value, json};
 use setpoint_testenv::TestEnv;
+use std::time::Duration;
 
 fn types(found: &Value) -> Vec<&str> {
     let conditions = found["status"]["conditions"].as_array().into_iter().flatten();
@@ -50,6 +51,39 @@ async fn a_condition_without_times_does_not_end_the_work_on_an_object(env: &Test
         let kept = if kind == "StatefulSet" { Value::Null } else { Value::from("True") };
         assert_eq!(condition(&found, "Other")["status"], kept, "{kind}");
     }
+}
+
+/// A rollout that waits for the end of old pods has not begun, however long it waits.
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn a_recreated_deployment_that_waits_for_old_pods_is_not_late(env: &TestEnv) {
+    let cluster = Cluster::start(env, "deployment,replicaset");
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "a"}, "spec": {
+            "strategy": {"type": "Recreate"}, "progressDeadlineSeconds": 60,
+            "selector": {"matchLabels": {"app": "a"}},
+            "template": {"metadata": {"labels": {"app": "a"}},
+                "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "v1"}]}}}});
+    cluster.create(path, &deployment).await;
+    let pods = cluster.until_all("/api/v1/namespaces/default/pods", |pods| pods.len() == 1).await;
+    let pod = format!(
+        "/api/v1/namespaces/default/pods/{}",
+        pods[0]["metadata"]["name"].as_str().unwrap()
+    );
+    let ready = json!({"status": {
+        "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+    }});
+    cluster.patch(&format!("{pod}/status"), &ready).await;
+    let path = format!("{path}/a");
+    let reason = |found: &Value| condition(found, "Progressing")["reason"].clone();
+    cluster.until(&path, |found| reason(found) == "NewReplicaSetAvailable").await;
+    let containers = json!([{"name": "c", "image": "v2"}]);
+    let patch = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    cluster.patch(&path, &patch).await;
+    cluster.until(&pod, |pod| pod["metadata"]["deletionTimestamp"].is_string()).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let found = cluster.get(&path).await.unwrap();
+    assert_eq!(reason(&found), "NewReplicaSetAvailable");
 }
 
 #[setpoint_testenv::test(crate = setpoint_testenv)]

@@ -210,3 +210,38 @@ async fn old_pods_leave_nodes_that_get_no_new_ones(env: &TestEnv) {
         cluster.until_all(PODS, is_so).await;
     }
 }
+
+/// What a pod has of the template, and which pods are the set's, is as in the reference.
+#[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn pods_are_tied_by_a_field_alone_and_known_by_hash_or_generation(env: &TestEnv) {
+    let cluster = Cluster::start(env, "daemonset");
+    add_node(env, "n1").await;
+    cluster.patch(&format!("{NODES}/n1"), &json!({"metadata": {"labels": {"g": "x"}}})).await;
+    // Somebody else's pod, which is on no node.
+    let containers = json!([{"name": "c", "image": "v1"}]);
+    let free = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "free", "labels": {"app": "tied"}}, "spec": {"containers": containers}});
+    cluster.create(PODS, &free).await;
+    let mut set = named("tied", &json!({}));
+    let terms = json!([{"matchExpressions": [{"key": "g", "operator": "In", "values": ["x"]}]}]);
+    set["spec"]["template"]["spec"]["affinity"] = json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
+    cluster.create(SETS, &set).await;
+    let pods = cluster.until_all(PODS, |pods| pods.len() == 2).await;
+    let pod = pods.iter().find(|pod| pod["metadata"]["name"] != "free").unwrap();
+    let affinity = &pod["spec"]["affinity"]["nodeAffinity"];
+    let field = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
+    assert_eq!(
+        affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"],
+        json!([{"matchFields": [field]}])
+    );
+    let name = format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
+    let no_hash = json!({"metadata": {"labels": {"controller-revision-hash": null}}});
+    cluster.patch(&name, &no_hash).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let found = cluster.get(&name).await.expect("its generation says that it is new");
+    assert_eq!(found["metadata"]["uid"], pod["metadata"]["uid"]);
+    let set = cluster.get(&format!("{SETS}/tied")).await.unwrap();
+    assert_eq!(set["status"]["updatedNumberScheduled"], 1);
+    assert!(cluster.get(&format!("{PODS}/free")).await.is_some(), "it is left alone");
+}

@@ -1,4 +1,5 @@
 //! The effect of an eviction on a budget (spec: api-server §5.6).
+use crate::kind::text;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::status::{Cause, Details};
@@ -8,6 +9,20 @@ use setpoint_object::{ApiError, Reason};
 /// Maximum number of disrupted pods that are recorded in one budget: as kube-apiserver's
 /// `MaxDisruptedPodSize`.
 const DISRUPTED_PODS_MAX: usize = 2000;
+/// A condition of a budget.
+struct Why<'a> {
+    kind: &'a str,
+    status: &'a str,
+    reason: &'a str,
+    message: &'a str,
+}
+impl<'a> Why<'a> {
+    fn of(condition: &'a Value) -> Self {
+        let [kind, status, reason, message] =
+            ["type", "status", "reason", "message"].map(|member| text(condition, member));
+        Self { kind, status, reason, message }
+    }
+}
 /// Takes one disruption from the budget, or returns why not.
 pub(crate) fn charge(budget: &mut Value, pod: &str, now: Timestamp) -> Result<(), ApiError> {
     let name = budget.name().to_owned();
@@ -19,11 +34,21 @@ pub(crate) fn charge(budget: &mut Value, pod: &str, now: Timestamp) -> Result<()
     let number = |member: &str| status[member].as_i64().unwrap_or(0);
     let allowed = number("disruptionsAllowed");
     if allowed <= 0 {
-        let message = format!(
-            "The disruption budget {name} needs {} healthy pods and has {} currently",
-            number("desiredHealthy"),
-            number("currentHealthy")
-        );
+        let (desired, current) = (number("desiredHealthy"), number("currentHealthy"));
+        let start = format!("The disruption budget {name} does not allow evicting pods currently");
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        let why = conditions.map(Why::of).find(|why| why.kind == "DisruptionAllowed");
+        let message = match why.filter(|why| why.status == "False" && !why.message.is_empty()) {
+            // What it counts is not to be trusted then.
+            Some(why) if why.reason == "SyncFailed" => {
+                format!("{start} because it failed sync: {}", why.message)
+            }
+            _ if current <= desired => format!(
+                "The disruption budget {name} needs {desired} healthy pods and has {current} currently"
+            ),
+            Some(why) => format!("{start} ({}): {}", why.reason, why.message),
+            None => start,
+        };
         return Err(refusal(message, 0));
     }
     if status["disruptedPods"].as_object().is_some_and(|p| p.len() > DISRUPTED_PODS_MAX) {
