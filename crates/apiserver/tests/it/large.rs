@@ -54,7 +54,7 @@ async fn large_list_is_the_same_in_every_form(server: Server) {
         assert!(pretty.contains(&name), "{name}");
     }
     assert_eq!(pretty.lines().filter(|line| *line == "    },").count(), items.len() - 1);
-    assert!(pretty.ends_with("\n    }\n  ]\n}\n"));
+    assert!(pretty.ends_with("\n    }\n  ]\n}"));
 
     let yaml = server.accept(MAPS, "application/yaml").await;
     assert_eq!(yaml.header("content-type"), "application/yaml");

@@ -162,7 +162,7 @@ async fn spec_11_metrics_are_exported_in_both_formats_under_the_usual_names() {
     let stream = TcpStream::connect(address).await.unwrap();
     let (code, head, body) = exchange(stream, "GET /metrics HTTP/1.1").await;
     assert_eq!(code, 200);
-    assert!(head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
+    assert!(head.contains("Content-Type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
     for expected in [
         "# TYPE controller_runtime_reconcile_total counter",
         "controller_runtime_reconcile_total{controller=\"config\",result=\"success\"} 1",
@@ -178,7 +178,7 @@ async fn spec_11_metrics_are_exported_in_both_formats_under_the_usual_names() {
     let stream = TcpStream::connect(address).await.unwrap();
     let accept = "GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text;version=1.0.0,*/*";
     let (_, head, body) = exchange(stream, accept).await;
-    assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+    assert!(head.contains("Content-Type: application/openmetrics-text; version=1.0.0"), "{head}");
     assert!(body.contains("# TYPE controller_runtime_reconcile counter\n"));
     assert!(body.ends_with("# EOF\n"));
     assert_eq!(get(address, "/hello").await, (200, "hello".into()));

@@ -188,7 +188,7 @@ async fn peer_that_sends_a_body_over_all_limits_still_gets_its_response() {
         near.write_all(&body).await.expect("the server keeps reading");
         let answer = rest(&mut near).await;
         assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("too large"), "{answer}");
-        assert_eq!(answer.contains("connection: close"), framing.starts_with("content"));
+        assert_eq!(answer.contains("Connection: close"), framing.starts_with("content"));
         drop(near);
         assert!(tasks.join_next().await.unwrap().unwrap().is_ok());
     }
@@ -479,7 +479,7 @@ async fn refused_request_is_answered_after_those_before_it() {
         let answers: Vec<&str> = out.split("HTTP/1.1 ").skip(1).collect();
         assert_eq!(answers.len(), 2, "{out}");
         assert!(answers[0].ends_with("\r\n\r\nPOST /a"), "{out}");
-        assert!(answers[1].starts_with(&format!("{status}\r\nconnection: close\r\n")), "{out}");
+        assert!(answers[1].starts_with(&format!("{status}\r\nConnection: close\r\n")), "{out}");
         assert!(answers[1].ends_with(&format!("\r\n\r\n{text}")), "{out}");
     }
 }
@@ -488,7 +488,7 @@ async fn refused_request_is_answered_after_those_before_it() {
 async fn every_resource_has_the_same_options() {
     let out = exchange("OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
     assert!(
-        out.starts_with("HTTP/1.1 200 OK\r\n") && out.contains("content-length: 0\r\n"),
+        out.starts_with("HTTP/1.1 200 OK\r\n") && out.contains("Content-Length: 0\r\n"),
         "{out}"
     );
     let out = exchange("GET * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
