@@ -82,7 +82,7 @@ impl fmt::Display for Location {
             true => write!(f, "[{host}]:{port}")?,
             false => write!(f, "{host}:{port}")?,
         }
-        write!(f, "{}", encoded_path(path.as_bytes()))?;
+        f.write_str(&encoded_path(path.as_bytes()))?;
         if query.is_empty() { Ok(()) } else { write!(f, "?{query}") }
     }
 }

@@ -236,7 +236,6 @@ impl fmt::Display for Requirement {
 
 /// A `LabelSelector` as Go prints a pointer to it, in messages and tables.
 pub fn go_text(selector: &Value) -> String {
-    let text = |of: &Value, member: &str| of[member].as_str().unwrap_or_default().to_owned();
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     // Go sorts them.
     let labels: BTreeMap<_, _> = labels.collect();
@@ -250,8 +249,8 @@ pub fn go_text(selector: &Value) -> String {
         let values: Vec<&str> = values.filter_map(Value::as_str).collect();
         format!(
             "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{}],}},",
-            text(expression, "key"),
-            text(expression, "operator"),
+            expression["key"].as_str().unwrap_or_default(),
+            expression["operator"].as_str().unwrap_or_default(),
             values.join(" ")
         )
     });

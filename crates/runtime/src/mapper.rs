@@ -130,10 +130,9 @@ impl MapperError {
 
 /// The group version, or the group, as Kubernetes' errors show them.
 fn sought(group: &str, version: Option<&str>) -> String {
-    match (version, group) {
-        (None, group) => format!("group {group:?}"),
-        (Some(version), "") => format!("version {version:?}"),
-        (Some(version), group) => format!("version {:?}", format!("{group}/{version}")),
+    match version {
+        None => format!("group {group:?}"),
+        Some(version) => format!("version {:?}", GroupVersion::gv(group, version).api_version()),
     }
 }
 

@@ -22,11 +22,7 @@ impl Resource {
     }
 
     pub(crate) fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.clone()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
+        api_version(&self.group, &self.version)
     }
 
     /// The resource's name in the namespace controller's conditions: `pods.`, `deployments.apps`.
@@ -52,6 +48,13 @@ impl Resource {
     /// The path of one object.
     pub(crate) fn object(&self, namespace: &str, name: &str) -> String {
         format!("{}/{}", self.collection(namespace), escape_segment(name))
+    }
+}
+
+fn api_version(group: &str, version: &str) -> String {
+    match group {
+        "" => version.to_owned(),
+        group => format!("{group}/{version}"),
     }
 }
 
@@ -109,10 +112,7 @@ fn take_group(group: &Value, discovered: &mut Discovered) {
         if version["freshness"] == "Stale" {
             discovered.stale.push(format!("{group_name}/{version_name}"));
         }
-        let api_version = match group_name {
-            "" => version_name.to_owned(),
-            group => format!("{group}/{version_name}"),
-        };
+        let api_version = api_version(group_name, version_name);
         for resource in list(version, "resources") {
             let text = |member: &str| resource[member].as_str().unwrap_or_default().to_owned();
             let kind = resource["responseKind"]["kind"].as_str().unwrap_or_default();

@@ -7,8 +7,8 @@
 //! because a cache may not yet show every claim. The rules are those of kube-controller-manager's
 //! `volumeattributesclass-protection-controller`.
 
-use super::finalizer::{release, set_finalizers};
-use crate::api::{Api, RequestError};
+use super::finalizer::{protect, release};
+use crate::api::Api;
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use crate::workload::view::view;
@@ -154,7 +154,7 @@ impl BoxedReconciler for Pass {
             return Ok(Action::await_change());
         };
         if class.deletion_timestamp().is_empty() {
-            self.protect(&path, &class).await?;
+            protect(&self.api, &path, &class, FINALIZER).await?;
             return Ok(Action::await_change());
         }
         let claims = client.api::<Claim>().select().index(BY_CLASS, name).all()?;
@@ -172,16 +172,6 @@ impl BoxedReconciler for Pass {
 }
 
 impl Pass {
-    /// Adds the finalizer if it is missing.
-    async fn protect(&self, path: &str, class: &Value) -> Result<(), RequestError> {
-        let mut finalizers = class.finalizers();
-        if finalizers.contains(&FINALIZER) {
-            return Ok(());
-        }
-        finalizers.push(FINALIZER);
-        set_finalizers(&self.api, path, class, &finalizers).await
-    }
-
     /// Whether the server has a claim or a volume that uses a class.
     async fn is_used(&self, name: &str) -> Result<bool, BoxError> {
         let (mut is_used, mut failed) = (false, None);

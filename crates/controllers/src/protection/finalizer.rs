@@ -13,14 +13,7 @@ pub(super) fn being_deleted<K>(finalizer: &'static str) -> Predicate<PartialObje
 where
     PartialObjectMeta<K>: Resource + 'static,
 {
-    Predicate::new(move |event: &Event<PartialObjectMeta<K>>| {
-        !matches!(event, Event::Deleted { .. })
-            && event.object().is_some_and(|object| {
-                let skim = object.skim();
-                !skim.deletion_timestamp.is_empty()
-                    && skim.finalizers.iter().any(|f| f == finalizer)
-            })
-    })
+    that(finalizer, |is_being_deleted, is_protected| is_being_deleted && is_protected)
 }
 
 /// Matches objects that are being deleted and have the finalizer, and those that are not and lack
@@ -29,12 +22,23 @@ pub(super) fn wrongly_protected<K>(finalizer: &'static str) -> Predicate<Partial
 where
     PartialObjectMeta<K>: Resource + 'static,
 {
+    that(finalizer, |is_being_deleted, is_protected| is_being_deleted == is_protected)
+}
+
+/// Matches existing objects by whether they are being deleted, and whether they have the finalizer.
+fn that<K>(
+    finalizer: &'static str,
+    is_meant: impl Fn(bool, bool) -> bool + Send + Sync + 'static,
+) -> Predicate<PartialObjectMeta<K>>
+where
+    PartialObjectMeta<K>: Resource + 'static,
+{
     Predicate::new(move |event: &Event<PartialObjectMeta<K>>| {
         !matches!(event, Event::Deleted { .. })
             && event.object().is_some_and(|object| {
                 let skim = object.skim();
                 let is_protected = skim.finalizers.iter().any(|f| f == finalizer);
-                is_protected != skim.deletion_timestamp.is_empty()
+                is_meant(!skim.deletion_timestamp.is_empty(), is_protected)
             })
     })
 }

@@ -71,11 +71,6 @@ pub(crate) struct DaemonSetSpec {
     revision_history_limit: Option<i32>,
 }
 
-/// The controller of DaemonSets.
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct DaemonSetController(());
-
 impl DaemonSet {
     /// Whether a pod is of the newest revision: by its hash, or by its generation, as in the
     /// reference.
@@ -85,6 +80,11 @@ impl DaemonSet {
             || generation.is_some_and(|generation| pod.label(GENERATION_LABEL) == generation)
     }
 }
+
+/// The controller of DaemonSets.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct DaemonSetController(());
 
 impl DaemonSetController {
     /// Creates a controller. It has no settings: client, clock and seed are the manager's.

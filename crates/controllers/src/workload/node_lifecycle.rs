@@ -230,8 +230,9 @@ impl BoxedReconciler for Pass {
         }
         let (evicts, next) = self.evicts(&node, &request.name, &ready);
         let is_tainted = self.taint(&node, request, (&ready, evicts), context).await?;
-        let has_ready_pods = |seen: &Seen| seen.is_silent && seen.has_ready_pods;
-        if ready == "Unknown" && self.seen.lock().get(&*request.name).is_some_and(has_ready_pods) {
+        let has_ready_pods =
+            self.seen.lock().get(&*request.name).is_some_and(|seen| seen.has_ready_pods);
+        if ready == "Unknown" && has_ready_pods {
             not_ready(request, context).await?;
             if let Some(seen) = self.seen.lock().get_mut(&*request.name) {
                 seen.has_ready_pods = false;

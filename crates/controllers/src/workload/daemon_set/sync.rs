@@ -93,10 +93,11 @@ impl<'a> Sync<'a> {
         node::add_tolerations(&mut spec);
         let nodes = nodes.iter().map(|node| (node.name(), node::fit(node, &spec))).collect();
         let mut by_node = BTreeMap::<&str, Vec<&Pod>>::new();
-        // A pod that is tied to no node, as somebody else's was, is left alone.
-        for pod in pods.iter().filter(|pod| !node::node_of(pod).is_empty()) {
+        for pod in pods {
             by_node.entry(node::node_of(pod)).or_default().push(pod);
         }
+        // A pod that is tied to no node, as somebody else's was, is left alone.
+        by_node.remove("");
         for pods in by_node.values_mut() {
             // A pod that is bound counts as older than one that is not.
             pods.sort_by_key(|pod| (pod.spec.node_name.is_empty(), pod.created(), pod.name()));

@@ -394,33 +394,30 @@ impl<'a> Sync<'a> {
         let labels: BTreeMap<_, _> = wanted.into_iter().collect();
         let patch = json!({"metadata": {"uid": pod.uid(), "labels": labels}});
         let key = Request::new(self.set.namespace(), pod.name());
-        match self.client.api::<Pod>().patch(&key, &Patch::Merge(patch)).await {
-            Err(error) if error.is_conflict() => Err(error.into()),
-            Err(error) => {
-                self.pod_event("Update", pod.name(), Some(&message(&error)));
-                Err(error.into())
-            }
-            Ok(_) => {
-                self.pod_event("Update", pod.name(), None);
-                Ok(())
-            }
-        }
+        let updated = self.client.api::<Pod>().patch(&key, &Patch::Merge(patch)).await;
+        self.changed("Update", pod, updated.map(drop))
     }
 
     async fn delete(&self, pod: &Pod) -> Result<(), BoxError> {
         let key = Request::new(self.set.namespace(), pod.name());
-        match self.client.api::<Pod>().delete(&key, &precondition(pod.uid())).await {
+        let deleted = self.client.api::<Pod>().delete(&key, &precondition(pod.uid())).await;
+        self.changed("Delete", pod, deleted)
+    }
+
+    /// Records how a change of a pod went.
+    fn changed(
+        &self,
+        verb: &str,
+        pod: &Pod,
+        done: Result<(), ClientError>,
+    ) -> Result<(), BoxError> {
+        match &done {
             // It may still be the same pod: the pass is repeated.
-            Err(error) if error.is_conflict() => Err(error.into()),
-            Err(error) => {
-                self.pod_event("Delete", pod.name(), Some(&message(&error)));
-                Err(error.into())
-            }
-            Ok(()) => {
-                self.pod_event("Delete", pod.name(), None);
-                Ok(())
-            }
+            Err(error) if error.is_conflict() => {}
+            Err(error) => self.pod_event(verb, pod.name(), Some(&message(error))),
+            Ok(()) => self.pod_event(verb, pod.name(), None),
         }
+        Ok(done?)
     }
 
     fn pod_event(&self, verb: &str, pod: &str, failure: Option<&str>) {

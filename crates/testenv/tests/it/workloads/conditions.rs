@@ -10,6 +10,17 @@ fn types(found: &Value) -> Vec<&str> {
     conditions.filter_map(|condition| condition["type"].as_str()).collect()
 }
 
+fn template(labels: &Value) -> Value {
+    json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "v1"}]}})
+}
+
+/// A Deployment `a` without pods.
+fn deployment() -> Value {
+    let labels = json!({"app": "a"});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {
+        "replicas": 0, "selector": {"matchLabels": labels}, "template": template(&labels)}})
+}
+
 /// A time may be null, or missing: it is not known.
 #[setpoint_testenv::test(crate = setpoint_testenv)]
 async fn a_condition_without_times_does_not_end_the_work_on_an_object(env: &TestEnv) {
@@ -23,10 +34,7 @@ async fn a_condition_without_times_does_not_end_the_work_on_an_object(env: &Test
         let labels = json!({"of": kind.to_lowercase()});
         let is_old = kind == "ReplicationController";
         let selector = if is_old { labels.clone() } else { json!({"matchLabels": labels}) };
-        let mut spec = json!({"replicas": 0, "selector": selector, "template": {
-            "metadata": {"labels": labels},
-            "spec": {"containers": [{"name": "c", "image": "v1"}]},
-        }});
+        let mut spec = json!({"replicas": 0, "selector": selector, "template": template(&labels)});
         if kind == "StatefulSet" {
             spec["serviceName"] = "s".into();
         }
@@ -58,12 +66,12 @@ async fn a_condition_without_times_does_not_end_the_work_on_an_object(env: &Test
 async fn a_recreated_deployment_that_waits_for_old_pods_is_not_late(env: &TestEnv) {
     let cluster = Cluster::start(env, "deployment,replicaset");
     let path = "/apis/apps/v1/namespaces/default/deployments";
-    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "a"}, "spec": {
-            "strategy": {"type": "Recreate"}, "progressDeadlineSeconds": 60,
-            "selector": {"matchLabels": {"app": "a"}},
-            "template": {"metadata": {"labels": {"app": "a"}},
-                "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "v1"}]}}}});
+    let mut deployment = deployment();
+    let spec = &mut deployment["spec"];
+    spec["replicas"] = 1.into();
+    spec["strategy"] = json!({"type": "Recreate"});
+    spec["progressDeadlineSeconds"] = 60.into();
+    spec["template"]["spec"]["nodeName"] = "n".into();
     cluster.create(path, &deployment).await;
     let pods = cluster.until_all("/api/v1/namespaces/default/pods", |pods| pods.len() == 1).await;
     let pod = format!(
@@ -90,12 +98,7 @@ async fn a_recreated_deployment_that_waits_for_old_pods_is_not_late(env: &TestEn
 async fn the_condition_of_a_deployment_that_has_changed_last_is_last(env: &TestEnv) {
     let cluster = Cluster::start(env, "deployment,replicaset");
     let path = "/apis/apps/v1/namespaces/default/deployments";
-    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "a"}, "spec": {
-            "replicas": 0, "selector": {"matchLabels": {"app": "a"}},
-            "template": {"metadata": {"labels": {"app": "a"}},
-                "spec": {"containers": [{"name": "c", "image": "v1"}]}}}});
-    cluster.create(path, &deployment).await;
+    cluster.create(path, &deployment()).await;
     let is_done =
         |found: &Value| condition(found, "Progressing")["reason"] == "NewReplicaSetAvailable";
     let found = cluster.until(&format!("{path}/a"), is_done).await;

@@ -9,20 +9,6 @@ use setpoint_object::{ApiError, Reason};
 /// Maximum number of disrupted pods that are recorded in one budget: as kube-apiserver's
 /// `MaxDisruptedPodSize`.
 const DISRUPTED_PODS_MAX: usize = 2000;
-/// A condition of a budget.
-struct Why<'a> {
-    kind: &'a str,
-    status: &'a str,
-    reason: &'a str,
-    message: &'a str,
-}
-impl<'a> Why<'a> {
-    fn of(condition: &'a Value) -> Self {
-        let [kind, status, reason, message] =
-            ["type", "status", "reason", "message"].map(|member| text(condition, member));
-        Self { kind, status, reason, message }
-    }
-}
 /// Takes one disruption from the budget, or returns why not.
 pub(crate) fn charge(budget: &mut Value, pod: &str, now: Timestamp) -> Result<(), ApiError> {
     let name = budget.name().to_owned();
@@ -36,18 +22,23 @@ pub(crate) fn charge(budget: &mut Value, pod: &str, now: Timestamp) -> Result<()
     if allowed <= 0 {
         let (desired, current) = (number("desiredHealthy"), number("currentHealthy"));
         let start = format!("The disruption budget {name} does not allow evicting pods currently");
-        let conditions = status["conditions"].as_array().into_iter().flatten();
-        let why = conditions.map(Why::of).find(|why| why.kind == "DisruptionAllowed");
-        let message = match why.filter(|why| why.status == "False" && !why.message.is_empty()) {
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        let condition = conditions.find(|condition| condition["type"] == "DisruptionAllowed");
+        let [reason, why] = match condition.filter(|condition| condition["status"] == "False") {
+            Some(condition) => [text(condition, "reason"), text(condition, "message")],
+            None => [""; 2],
+        };
+        let message = if reason == "SyncFailed" && !why.is_empty() {
             // What it counts is not to be trusted then.
-            Some(why) if why.reason == "SyncFailed" => {
-                format!("{start} because it failed sync: {}", why.message)
-            }
-            _ if current <= desired => format!(
+            format!("{start} because it failed sync: {why}")
+        } else if current <= desired {
+            format!(
                 "The disruption budget {name} needs {desired} healthy pods and has {current} currently"
-            ),
-            Some(why) => format!("{start} ({}): {}", why.reason, why.message),
-            None => start,
+            )
+        } else if !why.is_empty() {
+            format!("{start} ({reason}): {why}")
+        } else {
+            start
         };
         return Err(refusal(message, 0));
     }
