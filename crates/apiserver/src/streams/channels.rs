@@ -280,22 +280,22 @@ pub(super) async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> io::Result<()> {
     let (has_closed, mut closed) = oneshot::channel::<()>();
     let write = async {
-        loop {
-            let message = tokio::select! {
-                // Cancel safe: a message is taken or not, and a signal waits.
-                message = outgoing.recv() => message,
-                _ = &mut closed => break,
-            };
-            let is_last = message.is_none();
-            let sent = sink.send(message.map_or_else(farewell, Message::Binary)).await;
-            sent.map_err(io::Error::other)?;
-            if is_last {
-                return Ok(());
+        let send = async {
+            while let Some(message) = outgoing.recv().await {
+                sink.send(Message::Binary(message)).await?;
             }
-        }
+            sink.send(farewell()).await
+        };
+        let sent = tokio::select! {
+            // A client that has closed may be sent nothing more, however ready the message is.
+            biased;
+            _ = &mut closed => Ok(()),
+            sent = send => sent,
+        };
         drop(sink);
+        // Work that writes on is not to wait for a reader, also after a failure.
         while outgoing.recv().await.is_some() {}
-        io::Result::Ok(())
+        sent.map_err(io::Error::other)
     };
     let answer = async {
         let ((), written) = tokio::join!(work, write);

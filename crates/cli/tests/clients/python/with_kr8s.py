@@ -66,6 +66,8 @@ crd = CustomResourceDefinition({"metadata": {"name": "krs.kr.io"}, "spec": {
     "versions": [{"name": "v1", "served": True, "storage": True, "subresources": {"status": {}}, "schema": {
         "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]}})
 crd.create()
+# A new definition has `conditions: null`, which kr8s cannot wait with.
+crd.wait("jsonpath='{.status.acceptedNames.kind}'=Kr", timeout=30)
 crd.wait("condition=Established", timeout=30)
 Kr = new_class("Kr", "kr.io/v1", namespaced=True)
 one = Kr({"metadata": {"name": "one", "namespace": "k"}, "spec": {"x": 1}})
