@@ -15,10 +15,11 @@
 //! 5. If nothing remains and nothing failed, `PUT …/finalize` without `kubernetes`. The API server
 //!    then removes the object.
 //!
-//! A pass that leaves content is repeated. After a failure, the queue's back-off decides when. If
-//! content waits, an estimate does: half of the pods' grace period or of a finalizer's 15 s, plus
-//! one second. A pass never repeats the work of an earlier one, so a crash between two steps costs
-//! only a repetition.
+//! A pass that leaves content is repeated. If content waits, an estimate decides when: half of the
+//! pods' grace period or of a finalizer's 15 s, plus one second. Content that has no finalizer, and
+//! pods that outlive their grace period since the namespace was deleted, are failures: then the
+//! queue's back-off decides. A pass never repeats the work of an earlier one, so a crash between two
+//! steps costs only a repetition.
 
 mod condition;
 mod content;
@@ -33,6 +34,7 @@ use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::Skim;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::time::Timestamp;
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, Manager, Predicate, RateLimits, Request, Watch,
 };
@@ -146,7 +148,9 @@ impl BoxedReconciler for NamespaceController {
         let mut findings = Findings::default();
         let discovered = discover(&self.api).await?;
         findings.stale_groups = discovered.stale.clone();
-        content::delete_all(&self.api, name, &discovered, &mut findings).await;
+        let deleted = Timestamp::parse(found.deletion_timestamp()).unwrap_or_default();
+        let age = self.setup.clock().now().since(deleted);
+        content::delete_all(&self.api, name, age, &discovered, &mut findings).await;
         let namespace = self.write_conditions(&path, &findings).await?;
         if let Some(failure) = findings.failure() {
             return Err(PassError::Content(failure));

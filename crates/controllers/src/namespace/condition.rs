@@ -4,9 +4,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Time that content with finalizers gets before the next pass: 15 s, as in the reference.
-const FINALIZER_ESTIMATE: Duration = Duration::from_secs(15);
-
 /// The findings of one pass.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
@@ -18,8 +15,10 @@ pub(super) struct Findings {
     pub(super) remaining: BTreeMap<String, usize>,
     /// Number of remaining instances, by finalizer.
     pub(super) finalizers: BTreeMap<String, usize>,
-    /// The longest grace period among remaining pods.
-    pub(super) pods_grace: Option<Duration>,
+    /// Whether pods remain, and so nothing else was deleted.
+    pub(super) waits_for_pods: bool,
+    /// The longest time that something which remains is expected to take.
+    pub(super) longest: Duration,
 }
 
 impl Findings {
@@ -32,12 +31,7 @@ impl Findings {
 
     /// How long to wait before the next pass; `None` if nothing remains.
     pub(super) fn estimate(&self) -> Option<Duration> {
-        let longest = match self.pods_grace {
-            Some(grace) => grace,
-            None if self.remaining.is_empty() => return None,
-            None => FINALIZER_ESTIMATE,
-        };
-        Some(longest / 2 + Duration::from_secs(1))
+        (!self.remaining.is_empty()).then(|| self.longest / 2 + Duration::from_secs(1))
     }
 
     fn stale_message(&self) -> String {
@@ -54,12 +48,9 @@ impl Findings {
     }
 
     fn failure_message(&self) -> String {
-        let texts: Vec<&str> = self.failures.values().map(String::as_str).collect();
-        let text = if let [text] = texts[..] {
-            text.to_owned()
-        } else {
-            format!("[{}]", texts.join(", "))
-        };
+        let mut texts: Vec<&str> = self.failures.values().map(String::as_str).collect();
+        texts.sort_unstable();
+        let text = texts.join(", ");
         format!("Failed to delete all resource types, {} remaining: {text}", texts.len())
     }
 
@@ -79,14 +70,13 @@ impl Findings {
         };
         // While pods remain nothing else was examined, so the other conditions read as if nothing
         // remained.
-        let waits_for_pods = self.pods_grace.is_some();
-        let remaining = (!self.remaining.is_empty() && !waits_for_pods).then(|| {
+        let remaining = (!self.remaining.is_empty() && !self.waits_for_pods).then(|| {
             (
                 "SomeResourcesRemain",
                 format!("Some resources are remaining: {}", counted(&self.remaining, "has")),
             )
         });
-        let held = (!self.finalizers.is_empty() && !waits_for_pods).then(|| {
+        let held = (!self.finalizers.is_empty() && !self.waits_for_pods).then(|| {
             let message = format!(
                 "Some content in the namespace has finalizers remaining: {}",
                 counted(&self.finalizers, "in")
@@ -190,6 +180,7 @@ mod tests {
                 ("plains.ex.io".into(), 1),
             ]),
             finalizers: BTreeMap::from([("ex.io/f1".into(), 2), ("ex.io/f0".into(), 1)]),
+            longest: Duration::from_secs(15),
             ..Findings::default()
         };
         expect![[r#"
@@ -220,7 +211,7 @@ mod tests {
         findings.failures.insert("events.".into(), "b".into());
         assert_eq!(
             text(&findings),
-            "NamespaceDeletionContentFailure=True ContentDeletionFailed: Failed to delete all resource types, 2 remaining: [b, a]"
+            "NamespaceDeletionContentFailure=True ContentDeletionFailed: Failed to delete all resource types, 2 remaining: a, b"
         );
     }
 
@@ -229,7 +220,8 @@ mod tests {
         let findings = Findings {
             remaining: BTreeMap::from([("pods.".into(), 1)]),
             finalizers: BTreeMap::from([("ex.io/f".into(), 1)]),
-            pods_grace: Some(Duration::from_secs(30)),
+            waits_for_pods: true,
+            longest: Duration::from_secs(30),
             ..Findings::default()
         };
         assert!(!describe(&findings).contains("=True"));

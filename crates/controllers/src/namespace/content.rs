@@ -8,13 +8,15 @@ use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use std::time::Duration;
 
-/// Grace period of a pod that specifies none.
-const GRACE_DEFAULT: Duration = Duration::from_secs(30);
+/// Time that content with finalizers gets before the next pass: 15 s, as in the reference.
+const FINALIZER_ESTIMATE: Duration = Duration::from_secs(15);
 
-/// Deletes everything in a namespace. Records failures in `findings`.
+/// Deletes everything in a namespace that is being deleted since `age`. Records failures in
+/// `findings`.
 pub(super) async fn delete_all(
     api: &Api,
     namespace: &str,
+    age: Duration,
     discovered: &Discovered,
     findings: &mut Findings,
 ) {
@@ -28,21 +30,55 @@ pub(super) async fn delete_all(
         .partition(|resource| resource.group.is_empty() && resource.resource == "pods");
     for resource in pods {
         let remaining = delete_resource(api, namespace, resource, findings).await;
-        let grace = remaining.iter().map(|pod| {
-            pod["metadata"]["deletionGracePeriodSeconds"]
-                .as_u64()
-                .or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_u64())
-        });
-        findings.pods_grace =
-            grace.map(|seconds| seconds.map_or(GRACE_DEFAULT, Duration::from_secs)).max();
+        findings.waits_for_pods = !remaining.is_empty();
+        judge(&remaining, grace(&remaining, age), namespace, resource, findings);
     }
     // What pods depend on, such as the policies of their network, must not go before them.
-    if findings.pods_grace.is_some() {
+    if findings.waits_for_pods {
         return;
     }
     for resource in others {
-        delete_resource(api, namespace, resource, findings).await;
+        let remaining = delete_resource(api, namespace, resource, findings).await;
+        judge(&remaining, Duration::ZERO, namespace, resource, findings);
     }
+}
+
+/// The longest grace period of pods that run; none if it has passed since the namespace's deletion.
+fn grace(pods: &[Value], age: Duration) -> Duration {
+    let runs =
+        |pod: &&Value| !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let running = pods.iter().filter(runs);
+    let longest =
+        running.filter_map(|pod| pod["spec"]["terminationGracePeriodSeconds"].as_u64()).max();
+    Some(Duration::from_secs(longest.unwrap_or(0))).filter(|grace| *grace > age).unwrap_or_default()
+}
+
+/// Whether objects that remain are waited for: during a grace period, or if finalizers hold them.
+/// Others have outlived their deletion.
+fn judge(
+    remaining: &[Value],
+    grace: Duration,
+    namespace: &str,
+    resource: &Resource,
+    findings: &mut Findings,
+) {
+    if remaining.is_empty() {
+        return;
+    }
+    let is_held = remaining.iter().any(|object| !object.finalizers().is_empty());
+    let estimate = match grace {
+        Duration::ZERO if is_held => FINALIZER_ESTIMATE,
+        Duration::ZERO => {
+            let Resource { group, version, resource: name, .. } = resource;
+            let failure = format!(
+                "unexpected items still remain in namespace: {namespace} for gvr: {group}/{version}, Resource={name}"
+            );
+            findings.failures.insert(resource.dotted(), failure);
+            return;
+        }
+        grace => grace,
+    };
+    findings.longest = findings.longest.max(estimate);
 }
 
 /// Deletes one resource's objects; returns those that remain.

@@ -29,6 +29,18 @@ impl Person {
         self.create("/api/v1/namespaces", &namespace).await
     }
 
+    /// What prevents the removal of a namespace, by its conditions.
+    async fn problems(&self, namespace: &str) -> Vec<String> {
+        let path = format!("/api/v1/namespaces/{namespace}");
+        let namespace = self.get(&path).await.expect("something is held");
+        assert_eq!(namespace["status"]["phase"], "Terminating");
+        let conditions = namespace["status"]["conditions"].as_array().into_iter().flatten();
+        conditions
+            .filter(|condition| condition["status"] == "True")
+            .map(|condition| condition["message"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
     async fn names(&self, collection: &str) -> Vec<String> {
         let list = self.get(collection).await.unwrap();
         let names = list["items"].as_array().unwrap().iter();
@@ -326,17 +338,8 @@ async fn finalizer_blocks_its_namespace() {
         person.delete("/api/v1/namespaces/doomed", "Background").await;
         person.gone(&maps("doomed", "free")).await;
         quiet().await;
-        let doomed = person.get("/api/v1/namespaces/doomed").await.expect("something is held");
-        assert_eq!(doomed["status"]["phase"], "Terminating");
-        let conditions: Vec<String> = doomed["status"]["conditions"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter(|condition| condition["status"] == "True")
-            .map(|condition| condition["message"].as_str().unwrap().to_owned())
-            .collect();
         assert_eq!(
-            conditions,
+            person.problems("doomed").await,
             [
                 "Some resources are remaining: configmaps. has 1 resource instances",
                 "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
@@ -348,6 +351,39 @@ async fn finalizer_blocks_its_namespace() {
             .unwrap_err();
         assert!(refused.to_string().contains("is being terminated"), "{refused}");
         person.patch(&maps("doomed", "held"), &json!({"metadata": {"finalizers": null}})).await;
+        person.gone("/api/v1/namespaces/doomed").await;
+    })
+    .await;
+}
+
+/// Pods of a node have their grace period; without its kubelet, nobody removes them.
+#[tokio::test(start_paused = true)]
+async fn pods_that_outlive_their_grace_period_are_a_problem_of_their_namespace() {
+    with_person(async |person| {
+        person.namespace("doomed").await;
+        let pods = "/api/v1/namespaces/doomed/pods";
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "stays", "finalizers": ["example.com/hold"]},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}});
+        person.create(pods, &pod).await;
+        person.map("doomed", "m", &[]).await;
+        person.delete("/api/v1/namespaces/doomed", "Background").await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(person.problems("doomed").await, [""; 0]);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(person.problems("doomed").await, [""; 0], "the finalizer is waited for");
+        let stays = format!("{pods}/stays");
+        person.patch(&stays, &json!({"metadata": {"finalizers": null}})).await;
+        quiet().await;
+        assert_eq!(
+            person.problems("doomed").await,
+            [
+                "Failed to delete all resource types, 1 remaining: unexpected items still remain in namespace: doomed for gvr: /v1, Resource=pods"
+            ]
+        );
+        assert!(person.get(&maps("doomed", "m")).await.is_some(), "pods go first");
+        let now = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
+        person.request("DELETE", &stays, "application/json", &now).await.unwrap();
         person.gone("/api/v1/namespaces/doomed").await;
     })
     .await;
