@@ -157,6 +157,31 @@ async fn slices_have_at_most_a_hundred_endpoints(env: &TestEnv) {
 }
 
 #[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn slices_leave_out_pods_of_nodes_that_do_not_exist(env: &TestEnv) {
+    let cluster = Cluster::start(env, "endpointslice");
+    node(&cluster).await;
+    cluster.create(SERVICES, &service("web", Some("web"))).await;
+    for (name, node, address) in [("a", "n1", "10.1.0.1"), ("b", "missing", "10.1.0.2")] {
+        let mut pod = pod(name, "web");
+        pod["spec"]["nodeName"] = node.into();
+        cluster.create(PODS, &pod).await;
+        let status = json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}});
+        cluster.patch(&format!("{PODS}/{name}/status"), &status).await;
+    }
+    let held = cluster.until_all(&slices("web"), |slices| endpoints(slices).len() == 1).await;
+    assert_eq!(endpoints(&held)[0]["addresses"], json!(["10.1.0.1"]));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let events = cluster.events("Service").await;
+    assert!(
+        events.contains(&"Warning FailedToUpdateEndpointSlices Error updating Endpoint Slices for Service default/web: skipping Pod b for Service default/web: Node missing Not Found".to_owned()),
+        "{events:?}"
+    );
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "missing"}});
+    cluster.create("/api/v1/nodes", &node).await;
+    cluster.until_all(&slices("web"), |slices| endpoints(slices).len() == 2).await;
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
 async fn endpoints_of_users_are_mirrored(env: &TestEnv) {
     let cluster = Cluster::start(env, "endpoint,endpointslice,endpointslicemirroring");
     let spec = service("ext", None);

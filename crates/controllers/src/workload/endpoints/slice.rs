@@ -18,8 +18,8 @@ use serde_json::json;
 use setpoint_informer::Object;
 use setpoint_object::label::Selector;
 use setpoint_runtime::{
-    Action, BoxError, Client, ClientError, Context, Controller, Manager, Request, Watch,
-    controller_reference,
+    Action, BoxError, Client, ClientError, Context, Controller, Manager, ObjectReference, Request,
+    Watch, controller_reference,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +28,8 @@ use std::sync::Arc;
 const NAME: &str = "endpointslice-controller";
 /// The value of the label of its slices.
 const MANAGER: &str = "endpointslice-controller.k8s.io";
+/// What its events name as their source, as in the reference.
+const EVENT_SOURCE: &str = "endpoint-slice-controller";
 /// The most endpoints of a slice: 100, as in kube-controller-manager.
 const ENDPOINTS_MAX: usize = 100;
 /// The label of nodes with their zone.
@@ -98,11 +100,23 @@ impl BoxedReconciler for Slices {
         let pods = pods.all()?;
         let pods: Vec<&Pod> = pods.iter().map(|pod| &**pod).collect();
         let trigger = self.triggers.since_last(request, &service, &pods);
-        let (wanted, is_node_missing) = wanted(&client, &service, &pods)?;
+        let (wanted, skipped) = wanted(&client, &service, &pods)?;
         let writes = Writes::of(&service, &slices, wanted)?;
         writes.write(&client, &service, trigger.as_deref()).await?;
-        // A pod whose node is not known is left out until it is.
-        let action = if is_node_missing { Action::requeue() } else { Action::await_change() };
+        let mut action = Action::await_change();
+        if !skipped.is_empty() {
+            // Until their nodes are known.
+            action = Action::requeue();
+            let (namespace, name) = (service.namespace(), service.name());
+            let (open, close) = if skipped.len() > 1 { ("[", "]") } else { ("", "") };
+            let note = format!(
+                "Error updating Endpoint Slices for Service {namespace}/{name}: {open}{}{close}",
+                skipped.join(", ")
+            );
+            let recorder = context.recorder().as_component(EVENT_SOURCE);
+            let reference = ObjectReference::of(&*service);
+            recorder.warning(&reference, "FailedToUpdateEndpointSlices", note);
+        }
         Ok(action.rest(rest(pods.len())))
     }
 }
@@ -112,13 +126,17 @@ type Ports = (String, Vec<EndpointPort>);
 /// Endpoints by family and ports.
 type Wanted = BTreeMap<Family, Vec<(Ports, Vec<Endpoint>)>>;
 
-/// The endpoints that are wanted, by family and ports; and whether a pod was left out because its
-/// node does not exist.
-fn wanted(client: &Client, service: &Service, pods: &[&Pod]) -> Result<(Wanted, bool), BoxError> {
+/// The endpoints that are wanted, by family and ports; and what says of each pod that was left out
+/// that its node does not exist.
+fn wanted(
+    client: &Client,
+    service: &Service,
+    pods: &[&Pod],
+) -> Result<(Wanted, Vec<String>), BoxError> {
     let nodes = client.metadata::<Node>();
     let mut all: BTreeMap<Family, BTreeMap<String, (Ports, Vec<Endpoint>)>> =
         service.families().into_iter().map(|family| (family, BTreeMap::new())).collect();
-    let mut is_node_missing = false;
+    let mut skipped = Vec::new();
     for pod in pods.iter().filter(|pod| is_endpoint(pod)) {
         let node_name = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         let node = match node_name.filter(|name| !name.is_empty()) {
@@ -134,7 +152,13 @@ fn wanted(client: &Client, service: &Service, pods: &[&Pod]) -> Result<(Wanted, 
             let (_, endpoints) =
                 by_ports.entry(ports.0.clone()).or_insert_with(|| (ports.clone(), Vec::new()));
             if node.is_none() && !service.spec.publish_not_ready_addresses {
-                is_node_missing = true;
+                skipped.push(format!(
+                    "skipping Pod {} for Service {}/{}: Node {} Not Found",
+                    pod.metadata.name.as_deref().unwrap_or_default(),
+                    service.namespace(),
+                    service.name(),
+                    node_name.unwrap_or_default()
+                ));
             } else {
                 endpoints.push(endpoint(service, pod, node.as_deref(), addresses));
             }
@@ -143,7 +167,7 @@ fn wanted(client: &Client, service: &Service, pods: &[&Pod]) -> Result<(Wanted, 
     let of_family = |(family, by_ports): (Family, BTreeMap<String, _>)| {
         (family, by_ports.into_values().collect())
     };
-    Ok((all.into_iter().map(of_family).collect(), is_node_missing))
+    Ok((all.into_iter().map(of_family).collect(), skipped))
 }
 
 fn ports(service: &Service, pod: &Pod) -> Ports {
