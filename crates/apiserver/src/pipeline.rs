@@ -37,7 +37,7 @@ use crate::intercept::{ChangeAnswer, Intercepted};
 use crate::observe::{AuditSource, EventStored, Observation};
 use crate::peers::PEER_PROXIED;
 use crate::proxy::Forwarded;
-use crate::query::Query;
+use crate::query::{Query, decode_path};
 use crate::resource::{Exchange, Refusal};
 use crate::respond::{self, Style};
 use crate::route::{self, ResourceRoute, Route, Unrouted};
@@ -250,7 +250,9 @@ impl Inner {
         backends: &backend::Table,
         path: &str,
     ) -> (Destination, Requested, Option<Verb>) {
-        let as_path = || Requested::Path(path.to_owned());
+        // As in the reference, an escaped path is the one that it stands for.
+        let decoded = decode_path(path).unwrap_or_else(|| path.into());
+        let as_path = || Requested::Path(decoded.clone().into_owned());
         match backends.find(path) {
             Some(Found::Resource { backend, path, verb }) => {
                 return (Destination::Backend(backend), Requested::Unrouted(path), verb);
@@ -286,8 +288,8 @@ impl Inner {
                 if let Some(group) = backends.registered_group(path) {
                     return (Destination::Document(Route::ApiGroup(group)), as_path(), None);
                 }
-                let page = self.fairness.as_ref().and_then(|_| Page::of(path));
-                let destination = match (self.extra.find(path), page) {
+                let page = self.fairness.as_ref().and_then(|_| Page::of(&decoded));
+                let destination = match (self.extra.find(&decoded), page) {
                     (Some(handler), _) => Destination::Extra(handler),
                     (None, Some(page)) => Destination::FlowControl(page),
                     (None, None) => Destination::None(miss),

@@ -76,6 +76,10 @@ impl Exchange<'_> {
             && self.is_routed(target)
         {
             self.attributes.warn(text.clone());
+            self.attributes.annotate("k8s.io/deprecated", "true");
+            if let Some(release) = target.resource.removed_release() {
+                self.attributes.annotate("k8s.io/removed-release", release);
+            }
         }
         if let Some(subresource) = target.subresource.as_ref().filter(|sub| sub.is_connect()) {
             // A log is only read.

@@ -293,10 +293,9 @@ pub(crate) fn unserved(path: &str) -> Option<Unserved> {
         rest => (None, rest),
     };
     let (namespace, rest) = match rest {
-        ["namespaces", namespace, rest @ ..]
-            if !rest.is_empty() && !matches!(rest, ["status" | "finalize"]) =>
-        {
-            (*namespace, rest)
+        ["namespaces", namespace, below @ ..] => {
+            let is_namespace = matches!(below, [] | ["status" | "finalize"]);
+            (*namespace, if is_namespace { rest } else { below })
         }
         rest => ("", rest),
     };

@@ -160,6 +160,11 @@ struct CertificateOptions {
     /// Its private key (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
+    /// The authorities (PEM) that clients verify this server with: in the ConfigMaps
+    /// `kube-root-ca.crt`, Secrets with tokens and the kubeconfig. Read at start. Default: the CA of
+    /// the certificate folder, or what --tls-cert-file has.
+    #[arg(long, value_name = "FILE")]
+    root_ca_file: Option<PathBuf>,
     /// Additional authorities (PEM) for client certificates: the common name is the user, each
     /// organization a group. Reloaded while the server runs.
     #[arg(long, value_name = "FILE")]
@@ -221,6 +226,9 @@ impl CertificateOptions {
         }
         if let Some(duration) = self.cluster_signing_duration {
             options = options.cluster_signing_duration(duration);
+        }
+        if let Some(path) = self.root_ca_file {
+            options = options.root_ca_file(path);
         }
         if let Some(path) = self.client_ca_file {
             options = options.client_ca_file(path);

@@ -45,8 +45,8 @@ use parking_lot::RwLock;
 use setpoint_egress::Dialer;
 use setpoint_object::ApiError;
 use setpoint_registry::{
-    AllowAuthenticated, AlwaysDeny, Attributes, Authorizer, Decision, Identity, NodeAuthorizer,
-    Rbac, Rule,
+    AllowAuthenticated, AlwaysDeny, Attributes, Authorizer, Decision, Identity, MissingRole,
+    NodeAuthorizer, Rbac, Rule,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -196,6 +196,10 @@ impl Authorizer for Named {
 
     fn rules(&self, identity: &Identity, namespace: &str) -> Option<Vec<Arc<[Rule]>>> {
         self.authorizer.rules(identity, namespace)
+    }
+
+    fn missing_roles(&self, identity: &Identity, namespace: &str) -> Vec<MissingRole> {
+        self.authorizer.missing_roles(identity, namespace)
     }
 
     fn concerns(&self, identity: &Identity) -> bool {

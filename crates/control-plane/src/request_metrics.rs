@@ -329,14 +329,16 @@ impl RequestMetrics {
 
     fn deprecated(&self, request: &Attributes) {
         let Ok(target) = request.target() else { return };
-        let Some(text) = &target.resource.deprecation else { return };
+        if target.resource.deprecation.is_none() {
+            return;
+        }
         let labels = Labels::of(request);
         let requested = Deprecated {
             group: labels.group,
             version: labels.version,
             resource: labels.resource,
             subresource: labels.subresource,
-            removed: removed_release(text).to_owned(),
+            removed: target.resource.removed_release().unwrap_or_default().to_owned(),
         };
         if !self.deprecated.read().contains(&requested) {
             self.deprecated.write().insert(requested);
@@ -451,13 +453,6 @@ impl RequestMetrics {
     }
 }
 
-/// The release in which a deprecated version is removed, from the text that warns of it; empty if
-/// it names none.
-fn removed_release(text: &str) -> &str {
-    let (_, rest) = text.split_once("unavailable in v").unwrap_or_default();
-    rest.split_once('+').map_or("", |(release, _)| release)
-}
-
 /// Adds a distribution to those with the same labels. One without values is left out.
 fn add(all: &mut BTreeMap<Pairs, Distribution>, labels: Pairs, counts: Distribution) {
     use std::collections::btree_map::Entry;
@@ -569,18 +564,5 @@ impl Observer for RequestMetrics {
             .entry(key)
             .or_insert_with(|| Arc::new(WatchCounts(Histogram::new(&EVENT_BYTES))));
         Some(counts.clone())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn release_of_a_removal_is_in_the_warning() {
-        let check = |text, expected: &str| assert_eq!(removed_release(text), expected);
-        check("v1 ComponentStatus is deprecated in v1.19+", "");
-        check("x/v1beta1 Y is deprecated in v1.26+, unavailable in v1.29+", "1.29");
-        check("x/v1beta1 Y is deprecated in v1.26+, unavailable in v1.29+; use x/v1 Y", "1.29");
     }
 }

@@ -13,6 +13,7 @@
 //! | [`cert_dir`](ServeOptions::cert_dir) | a certificate of the CA in that folder, which is made if it is missing | the same, also after restarts and at other servers with the folder |
 //! | [`tls_files`](ServeOptions::tls_files) | the certificate in those files, reloaded when they change |  |
 //! | [`named_tls_files`](ServeOptions::named_tls_files) | another certificate to clients that ask for certain hosts, reloaded too |  |
+//! | [`root_ca_file`](ServeOptions::root_ca_file) | | pods and tokens of Secrets get the certificates in that file to verify the server with, instead of the CA or of what `tls_files` has |
 //! | [`client_ca_file`](ServeOptions::client_ca_file) |  | also certificates of that CA: the common name is the user, organizations are groups; reloaded when it changes |
 //! | [`front_proxy`](ServeOptions::front_proxy) |  | also users whom a proxy with a certificate of another CA names in headers; that CA is reloaded too |
 //! | [`token_auth_file`](ServeOptions::token_auth_file) |  | also its tokens |
@@ -78,6 +79,7 @@ pub struct ServeOptions {
     named_tls_files: Vec<(CertificateFiles, Vec<String>)>,
     tls_policy: TlsPolicy,
     client_ca_file: Option<PathBuf>,
+    root_ca_file: Option<PathBuf>,
     front_proxy: Option<(PathBuf, RequestHeaderNames)>,
     is_exclusive: bool,
     signs_requests: bool,
@@ -108,6 +110,7 @@ impl ServeOptions {
             named_tls_files: Vec::new(),
             tls_policy: TlsPolicy::default(),
             client_ca_file: None,
+            root_ca_file: None,
             front_proxy: None,
             is_exclusive: false,
             signs_requests: false,
@@ -192,6 +195,15 @@ impl ServeOptions {
     /// 1.3 with safe suites, and HTTP/2.
     pub fn tls_policy(mut self, policy: TlsPolicy) -> Self {
         self.tls_policy = policy;
+        self
+    }
+
+    /// A PEM file of the authorities that clients verify the server with: for the ConfigMaps
+    /// `kube-root-ca.crt`, Secrets with tokens and the kubeconfig. It is read once. Default: the CA
+    /// of the server's certificate if it is made here, otherwise the certificates of
+    /// [`tls_files`](Self::tls_files).
+    pub fn root_ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.root_ca_file = Some(path.into());
         self
     }
 

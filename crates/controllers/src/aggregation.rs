@@ -5,7 +5,8 @@
 //!
 //! The rules of the matching roles are joined in the order of the roles' names, each rule once, and
 //! applied as field manager `clusterrole-aggregation-controller`, which takes the field from
-//! anybody who edited it. Every aggregated role is compared when any ClusterRole changes: one may
+//! anybody who edited it. If no role matches, the field is given back: rules that somebody else
+//! wrote stay, as in the reference. Every aggregated role is compared when any ClusterRole changes: one may
 //! be the source of another. The rules are those of kube-controller-manager's controller of that
 //! name.
 
@@ -103,10 +104,13 @@ impl BoxedReconciler for Roles {
         for (name, rules) in due(&roles) {
             // With the uid, because an apply would create a role that was deleted meanwhile.
             let uid = roles.get(name).map(|role| role.uid());
-            let applied = json!({
+            let mut applied = json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                "metadata": {"name": name, "uid": uid}, "rules": rules,
+                "metadata": {"name": name, "uid": uid},
             });
+            if !rules.is_empty() {
+                applied["rules"] = rules.into();
+            }
             let name = escape_segment(name);
             let path = format!("{ROLES}/{name}?fieldManager={MANAGER}&force=true");
             // Deleted in the meantime: the next event has the others.
@@ -122,8 +126,18 @@ fn due(roles: &BTreeMap<String, Value>) -> impl Iterator<Item = (&String, Vec<Va
     roles.iter().filter_map(|(name, role)| {
         let rules = aggregate(name, &selectors(role)?, roles);
         let held = role.get("rules").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        (held != rules).then_some((name, rules))
+        let is_due = held != rules && (!rules.is_empty() || has_applied_rules(role));
+        is_due.then_some((name, rules))
     })
+}
+
+/// Whether this controller owns the rules of a role.
+fn has_applied_rules(role: &Value) -> bool {
+    let managers = role.meta().and_then(|meta| meta.get("managedFields")?.as_array());
+    managers
+        .into_iter()
+        .flatten()
+        .any(|entry| entry["manager"] == MANAGER && entry["fieldsV1"].get("f:rules").is_some())
 }
 
 /// The selectors of an aggregated role; `None` if it is none, or if it is being deleted: an apply

@@ -131,7 +131,10 @@ impl BoxedReconciler for Pass {
             namespace => {
                 let path = format!("/api/v1/namespaces/{namespace}/secrets/{}", request.name);
                 match self.api.get_opt(&path).await? {
-                    None => true,
+                    None => {
+                        self.forget(namespace, &request.name).await?;
+                        true
+                    }
                     Some(secret) => self.secret(secret, client).await?,
                 }
             }
@@ -159,6 +162,34 @@ impl Pass {
         }
         errors.into_result()?;
         Ok(is_watched)
+    }
+
+    /// Removes a deleted Secret from the lists of its namespace's accounts.
+    async fn forget(&self, namespace: &str, secret: &str) -> Result<(), BoxError> {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+        let is_it = |entry: &Value| entry["name"] == secret;
+        let mut naming = Vec::new();
+        self.api
+            .list_pages(&path, |account| {
+                let named = account["secrets"].as_array();
+                if named.is_some_and(|named| named.iter().any(is_it)) {
+                    naming.push(account);
+                }
+            })
+            .await?;
+        for account in naming {
+            let named = account["secrets"].as_array().into_iter().flatten();
+            let others: Vec<&Value> = named.filter(|entry| !is_it(entry)).collect();
+            let patch = json!({
+                "metadata": {
+                    "uid": account.uid(), "resourceVersion": account.resource_version(),
+                },
+                "secrets": others,
+            });
+            let path = format!("{path}/{}", account.name());
+            ignore_not_found(self.api.merge_patch(&path, &patch).await)?;
+        }
+        Ok(())
     }
 
     /// One Secret. Returns false if the cache does not show its account yet: then no event would
@@ -197,12 +228,14 @@ impl Pass {
         if let Some(root_ca) = &self.root_ca {
             set("ca.crt", root_ca.as_bytes());
         }
-        set("namespace", secret.namespace().as_bytes());
-        if secret["data"]["token"].as_str().is_none_or(str::is_empty) {
+        let is_empty = |key: &str| secret["data"][key].as_str().is_none_or(str::is_empty);
+        if is_empty("namespace") {
+            set("namespace", secret.namespace().as_bytes());
+        }
+        if is_empty("token") {
             set("token", self.token(secret, account).await?.as_bytes());
         }
-        let has_uid = secret["metadata"]["annotations"][ACCOUNT_UID].as_str().is_some();
-        if (data.is_empty() && has_uid) || secret["immutable"] == true {
+        if data.is_empty() || secret["immutable"] == true {
             return Ok(None);
         }
         Ok(Some(json!({

@@ -5,6 +5,7 @@
 //! name, or one verb and path), and each must be covered by one held rule.
 
 use crate::rule::{Rule, covers_path, has};
+use setpoint_object::field::quote;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -24,9 +25,9 @@ pub enum Missing {
 /// The rights of `rules` that `held` does not cover; `None` if it covers all of them.
 pub fn missing<'r>(rules: impl IntoIterator<Item = &'r Rule>, held: &[&Rule]) -> Option<Missing> {
     let mut steps = 0;
-    // By groups, resources, names and paths, the verbs in the order of the rules.
+    // By groups, resources, names and paths, the verbs in the order of the rules, as often as they
+    // are there.
     let mut missing: BTreeMap<Right<'_>, Vec<&str>> = BTreeMap::new();
-    let mut seen = BTreeSet::new();
     for rule in rules {
         if held.iter().any(|held| covers_whole(held, rule)) {
             continue;
@@ -38,7 +39,7 @@ pub fn missing<'r>(rules: impl IntoIterator<Item = &'r Rule>, held: &[&Rule]) ->
                 if steps > STEPS_MAX {
                     return Some(Missing::TooMany);
                 }
-                if !is_held && seen.insert((right, verb)) {
+                if !is_held {
                     missing.entry(right).or_default().push(verb);
                 }
             }
@@ -56,6 +57,7 @@ pub fn missing<'r>(rules: impl IntoIterator<Item = &'r Rule>, held: &[&Rule]) ->
         }
     }
     lines.sort();
+    lines.dedup();
     Some(Missing::Rights(lines.join("\n")))
 }
 
@@ -138,14 +140,15 @@ fn covers_whole(held: &Rule, rule: &Rule) -> bool {
 
 impl Right<'_> {
     fn line(&self, verbs: &[&str]) -> String {
-        let verbs: Vec<String> = verbs.iter().map(|verb| format!("{verb:?}")).collect();
+        let verbs: Vec<String> = verbs.iter().map(|verb| quote(verb)).collect();
         let mut line = match self {
-            Right::Path(url) => format!("{{NonResourceURLs:[{url:?}]"),
+            Right::Path(url) => format!("{{NonResourceURLs:[{}]", quote(url)),
             Right::Resource { group, resource, name } => {
-                let mut line = format!("{{APIGroups:[{group:?}], Resources:[{resource:?}]");
+                let (group, resource) = (quote(group), quote(resource));
+                let mut line = format!("{{APIGroups:[{group}], Resources:[{resource}]");
                 if let Some(name) = name {
                     // Writing to a `String` cannot fail.
-                    _ = write!(line, ", ResourceNames:[{name:?}]");
+                    _ = write!(line, ", ResourceNames:[{}]", quote(name));
                 }
                 line
             }
@@ -184,8 +187,8 @@ mod tests {
             {"verbs": ["get"], "nonResourceURLs": ["/l*"]},
         ]);
         let expected = [
-            r#"{APIGroups:[""], Resources:["pods"], Verbs:["list"]}"#,
-            r#"{APIGroups:[""], Resources:["secrets"], Verbs:["list" "get"]}"#,
+            r#"{APIGroups:[""], Resources:["pods"], Verbs:["list" "list"]}"#,
+            r#"{APIGroups:[""], Resources:["secrets"], Verbs:["list" "get" "list"]}"#,
             r#"{APIGroups:["apps"], Resources:["deployments"], ResourceNames:["a"], Verbs:["*"]}"#,
             r#"{NonResourceURLs:["/logs"], Verbs:["delete"]}"#,
             r#"{NonResourceURLs:["/metrics"], Verbs:["delete"]}"#,

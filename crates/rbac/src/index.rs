@@ -2,8 +2,10 @@
 
 use crate::rule::{Request, Rule, rules_of};
 use serde_json::Value;
+use setpoint_object::field::quote;
 use setpoint_object::users;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 /// The user of a request.
@@ -20,8 +22,24 @@ pub struct Subject<'a, G = &'a str> {
 pub struct Verdict {
     /// Why the request is allowed; `None` if no rule allows it.
     pub allowed: Option<String>,
-    /// Roles that bindings of the user name and that do not exist.
-    pub missing_roles: Vec<String>,
+    /// Roles that bindings of the user name and that do not exist, each once.
+    pub missing_roles: Vec<MissingRole>,
+}
+
+/// A role that a binding names and that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingRole {
+    /// Whether it would be a ClusterRole.
+    pub is_cluster: bool,
+    /// Its name.
+    pub name: Box<str>,
+}
+
+impl fmt::Display for MissingRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let resource = if self.is_cluster { "clusterrole" } else { "role" };
+        write!(f, "{resource}.rbac.authorization.k8s.io {} not found", quote(&self.name))
+    }
 }
 
 impl Verdict {
@@ -29,9 +47,17 @@ impl Verdict {
     pub fn refusal(&self) -> String {
         match &self.missing_roles[..] {
             [] => String::new(),
-            [one] => format!("RBAC: {one}"),
-            many => format!("RBAC: [{}]", many.join(", ")),
+            missing => format!("RBAC: {}", aggregate(missing.iter().map(MissingRole::to_string))),
         }
+    }
+}
+
+/// Errors as Go's aggregates show them: one alone, several in brackets.
+pub fn aggregate(errors: impl IntoIterator<Item = String>) -> String {
+    let errors: Vec<String> = errors.into_iter().collect();
+    match &errors[..] {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
     }
 }
 
@@ -116,7 +142,7 @@ impl Index {
         };
         let bound = |subject: &Value| {
             let (kind, name) = (text(subject, "kind"), text(subject, "name"));
-            let shown = format!("{kind} {name:?}").into();
+            let shown = format!("{kind} {}", quote(&name)).into();
             match &*kind {
                 "User" | "Group" => {
                     Some(Bound { is_group: kind == "Group", name: name.into(), shown })
@@ -128,7 +154,7 @@ impl Index {
                     (!own.is_empty()).then(|| Bound {
                         is_group: false,
                         name: users::service_account(own, &name).into(),
-                        shown: format!("ServiceAccount \"{name}/{own}\"").into(),
+                        shown: format!("ServiceAccount {}", quote(&format!("{name}/{own}"))).into(),
                     })
                 }
                 _ => None,
@@ -171,18 +197,18 @@ impl Index {
         namespace: &str,
         request: &Request<'_>,
     ) -> Verdict {
-        let mut verdict = Verdict::default();
+        let (mut allowed, mut missing) = (None, MissingRoles::default());
         self.visit(subject, namespace, |found| {
             let Some(rules) = found.rules else {
-                verdict.missing_roles.push(found.missing());
+                missing.add(found);
                 return true;
             };
             if rules.iter().any(|rule| rule.allows(request)) {
-                verdict.allowed = Some(found.reason());
+                allowed = Some(found.reason(subject));
             }
-            verdict.allowed.is_none()
+            allowed.is_none()
         });
-        verdict
+        Verdict { allowed, missing_roles: missing.roles }
     }
 
     /// The rules that a user holds in a namespace, of all bindings in turn; empty for cluster
@@ -200,14 +226,33 @@ impl Index {
         all
     }
 
-    /// Calls `each` for the bindings of a user while it returns true: those of the cluster, then
-    /// those of the namespace.
+    /// The roles that bindings of a user name in a namespace and that do not exist, each once;
+    /// empty for cluster scope.
+    pub fn missing_roles<G: AsRef<str>>(
+        &self,
+        subject: &Subject<'_, G>,
+        namespace: &str,
+    ) -> Vec<MissingRole> {
+        let mut missing = MissingRoles::default();
+        self.visit(subject, namespace, |found| {
+            if found.rules.is_none() {
+                missing.add(found);
+            }
+            true
+        });
+        missing.roles
+    }
+
+    /// Calls `each` for the bindings of a user while it returns true, once for each: those of the
+    /// cluster, then those of the namespace.
     fn visit<G: AsRef<str>>(
         &self,
         subject: &Subject<'_, G>,
         namespace: &str,
         mut each: impl FnMut(&Found<'_>) -> bool,
     ) {
+        // Bindings with several subjects, of which more than one may be of the user.
+        let mut seen: HashSet<*const Binding> = HashSet::new();
         let of_namespace = self.bindings.get(namespace).map(|bindings| (namespace, bindings));
         for (namespace, bindings) in [("", &self.cluster_bindings)].into_iter().chain(of_namespace)
         {
@@ -216,12 +261,15 @@ impl Index {
             for (is_group, who) in [of_user].into_iter().chain(of_groups) {
                 let by = if is_group { &bindings.by_group } else { &bindings.by_user };
                 for (name, binding) in by.get(who).into_iter().flatten() {
+                    if binding.subjects.len() > 1 && !seen.insert(Arc::as_ptr(binding)) {
+                        continue;
+                    }
                     let RoleName { is_cluster, name: role } = &binding.role;
                     let rules = match is_cluster {
                         true => self.cluster_roles.get(role),
                         false => self.roles.get(namespace).and_then(|roles| roles.get(role)),
                     };
-                    if !each(&Found { namespace, name, binding, is_group, who, rules }) {
+                    if !each(&Found { namespace, name, binding, rules }) {
                         return;
                     }
                 }
@@ -235,32 +283,42 @@ struct Found<'i> {
     namespace: &'i str,
     name: &'i str,
     binding: &'i Binding,
-    is_group: bool,
-    who: &'i str,
     rules: Option<&'i Arc<[Rule]>>,
 }
 
 impl Found<'_> {
-    fn reason(&self) -> String {
+    /// Why a rule of its role allows something, with the first of the binding's subjects that is
+    /// the user or one of the groups.
+    fn reason<G: AsRef<str>>(&self, subject: &Subject<'_, G>) -> String {
         let RoleName { is_cluster, name: role } = &self.binding.role;
         let binding = match self.namespace {
-            "" => format!("ClusterRoleBinding {:?}", self.name),
-            namespace => format!("RoleBinding \"{}/{namespace}\"", self.name),
+            "" => format!("ClusterRoleBinding {}", quote(self.name)),
+            namespace => format!("RoleBinding {}", quote(&format!("{}/{namespace}", self.name))),
         };
         let kind = if *is_cluster { "ClusterRole" } else { "Role" };
-        let subject = self
-            .binding
-            .subjects
-            .iter()
-            .find(|bound| bound.is_group == self.is_group && *bound.name == *self.who);
-        let subject = subject.map_or("", |bound| &*bound.shown);
-        format!("RBAC: allowed by {binding} of {kind} {role:?} to {subject}")
+        let groups: HashSet<&str> = subject.groups.iter().map(AsRef::as_ref).collect();
+        let is_of_user = |bound: &&Bound| match bound.is_group {
+            true => groups.contains(&*bound.name),
+            false => *bound.name == *subject.user,
+        };
+        let shown = self.binding.subjects.iter().find(is_of_user).map_or("", |bound| &*bound.shown);
+        format!("RBAC: allowed by {binding} of {kind} {} to {shown}", quote(role))
     }
+}
 
-    fn missing(&self) -> String {
-        let RoleName { is_cluster, name } = &self.binding.role;
-        let resource = if *is_cluster { "clusterrole" } else { "role" };
-        format!("{resource}.rbac.authorization.k8s.io {name:?} not found")
+/// Missing roles, each once, in the order in which they were found.
+#[derive(Debug, Default)]
+struct MissingRoles {
+    roles: Vec<MissingRole>,
+    seen: HashSet<(bool, Box<str>)>,
+}
+
+impl MissingRoles {
+    fn add(&mut self, found: &Found<'_>) {
+        let RoleName { is_cluster, name } = &found.binding.role;
+        if self.seen.insert((*is_cluster, name.clone())) {
+            self.roles.push(MissingRole { is_cluster: *is_cluster, name: name.clone() });
+        }
     }
 }
 

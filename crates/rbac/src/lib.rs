@@ -38,5 +38,5 @@ pub mod index;
 pub mod rule;
 
 pub use grant::missing;
-pub use index::{Index, Subject, Verdict};
+pub use index::{Index, MissingRole, Subject, Verdict, aggregate};
 pub use rule::{Request, Rule, rules_of};

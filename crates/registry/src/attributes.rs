@@ -341,16 +341,15 @@ impl<R: Row> Attributes<R> {
     /// The namespace whose rights count. A Namespace object is in its own namespace, so that a role
     /// of the namespace may allow to read it.
     pub fn scope(&self) -> &str {
-        let (resource, name, namespace) = match &self.requested {
-            Requested::Resource(target) => {
-                (target.resource.resource(), &target.name, &target.namespace)
+        match &self.requested {
+            Requested::Resource(target)
+                if target.resource.resource() == "namespaces" && self.group().is_empty() =>
+            {
+                &target.name
             }
-            Requested::Unrouted(path) => (&*path.resource, &path.name, &path.namespace),
-            Requested::Path(_) => return "",
-        };
-        match resource == "namespaces" && self.group().is_empty() {
-            true => name,
-            false => namespace,
+            Requested::Resource(target) => &target.namespace,
+            Requested::Unrouted(path) => &path.namespace,
+            Requested::Path(_) => "",
         }
     }
     /// The object's name; empty for collections and for paths. A list or watch whose field selector

@@ -10,9 +10,10 @@ use crate::routed::Attributes;
 use crate::verb::Verb;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use setpoint_object::field::quote;
 use setpoint_object::users::{MASTERS, UNAUTHENTICATED};
 use setpoint_object::{ApiError, GroupResource};
-use setpoint_rbac::Rule;
+use setpoint_rbac::{MissingRole, Rule};
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock};
@@ -76,6 +77,11 @@ pub trait Authorizer: Debug + Send + Sync {
         None
     }
 
+    /// The roles that bindings of a user name in a namespace and that do not exist. Default: none.
+    fn missing_roles(&self, _identity: &Identity, _namespace: &str) -> Vec<MissingRole> {
+        Vec::new()
+    }
+
     /// Whether it may have an opinion about a user. The rules of others are complete without it.
     /// Default: true.
     fn concerns(&self, _identity: &Identity) -> bool {
@@ -126,8 +132,19 @@ pub(crate) struct UserRules {
     pub(crate) rules: Vec<Arc<[Rule]>>,
     /// An authorizer decides by rules.
     pub(crate) is_known: bool,
-    /// Every authorizer does.
-    pub(crate) is_complete: bool,
+    /// The types of authorizers that do not.
+    pub(crate) unlisted: Vec<String>,
+    /// Roles that bindings name and that do not exist.
+    pub(crate) missing_roles: Vec<MissingRole>,
+}
+
+/// What the authorizers say of a request.
+#[derive(Debug)]
+pub(crate) struct Opinion {
+    /// The first that is not `NoOpinion`, or the reasons of all.
+    pub(crate) decision: Decision,
+    /// Of those that could not decide, if no other did.
+    pub(crate) failures: Vec<ApiError>,
 }
 
 /// Allows everything to authenticated users, and the health endpoints to everybody. The default of
@@ -229,53 +246,60 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// No authorizer allowed the request, and one returned an error.
+    /// No authorizer allowed the request, and one returned an error: the last one's.
     pub(crate) async fn decide(&self, request: &Attributes) -> Result<Decision, ApiError> {
+        let Opinion { decision, mut failures } = self.opinion(request).await;
+        failures.pop().map_or(Ok(decision), Err)
+    }
+
+    /// Asks the authorizers. One that fails closed denies the request.
+    pub(crate) async fn opinion(&self, request: &Attributes) -> Opinion {
+        let allowed = || Decision::Allow(String::new());
+        let mut failures = Vec::new();
         if request.identity.is_in(MASTERS) {
-            return Ok(Decision::Allow(String::new()));
+            return Opinion { decision: allowed(), failures };
         }
         let authorizers = self.flat();
         if is_probe(request) && !authorizers.iter().any(|authorizer| authorizer.decides_health()) {
-            return Ok(Decision::Allow(String::new()));
+            return Opinion { decision: allowed(), failures };
         }
-        let mut reasons = String::new();
-        let mut failure = None;
+        let mut reasons = Vec::new();
         for authorizer in authorizers.iter() {
             match authorizer.authorize(request).await {
                 Ok(Decision::NoOpinion(reason)) if reason.is_empty() => {}
-                Ok(Decision::NoOpinion(reason)) => {
-                    let comma = if reasons.is_empty() { "" } else { ", " };
-                    reasons = format!("{reasons}{comma}{reason}");
-                }
+                Ok(Decision::NoOpinion(reason)) => reasons.push(reason),
                 Ok(decision) => {
                     let is_allowed = matches!(decision, Decision::Allow(_));
                     self.decided.decided(authorizer.kind(), is_allowed);
-                    return Ok(decision);
+                    return Opinion { decision, failures: Vec::new() };
                 }
                 Err(error) => {
-                    failure = Some(error);
+                    failures.push(error);
                     if authorizer.fails_closed() {
-                        break;
+                        return Opinion { decision: Decision::Deny(String::new()), failures };
                     }
                 }
             }
         }
-        match failure {
-            Some(error) => Err(error),
-            None => Ok(Decision::NoOpinion(reasons)),
-        }
+        Opinion { decision: Decision::NoOpinion(reasons.join("\n")), failures }
     }
 
     /// The rules of a user in a namespace; empty for cluster scope.
     pub(crate) fn rules(&self, identity: &Identity, namespace: &str) -> UserRules {
-        let mut held = UserRules { rules: Vec::new(), is_known: false, is_complete: true };
+        let mut held = UserRules {
+            rules: Vec::new(),
+            is_known: false,
+            unlisted: Vec::new(),
+            missing_roles: Vec::new(),
+        };
         for authorizer in self.flat().iter().filter(|one| one.concerns(identity)) {
             match authorizer.rules(identity, namespace) {
                 Some(rules) => {
                     held.is_known = true;
                     held.rules.extend(rules);
+                    held.missing_roles.extend(authorizer.missing_roles(identity, namespace));
                 }
-                None => held.is_complete = false,
+                None => held.unlisted.push(authorizer.kind().0.to_owned()),
             }
         }
         if identity.is_in(MASTERS) {
@@ -284,7 +308,7 @@ impl Chain {
                 held.rules.insert(0, EVERYTHING.clone());
             }
             held.is_known = true;
-            held.is_complete = true;
+            held.unlisted.clear();
         }
         held
     }
@@ -352,12 +376,16 @@ pub fn forbidden(request: &Attributes, reason: &str) -> ApiError {
         };
         let place = match request.scope() {
             "" => "at the cluster scope".to_owned(),
-            namespace => format!("in the namespace {namespace:?}"),
+            namespace => format!("in the namespace {}", quote(namespace)),
         };
-        let group = request.group();
-        format!("User {user:?} cannot {verb} resource {resource:?} in API group {group:?} {place}")
+        format!(
+            "User {} cannot {verb} resource {} in API group {} {place}",
+            quote(user),
+            quote(&resource),
+            quote(request.group()),
+        )
     } else {
-        format!("User {user:?} cannot {verb} path {:?}", request.path())
+        format!("User {} cannot {verb} path {}", quote(user), quote(request.path()))
     };
     if !reason.is_empty() {
         why = format!("{why}: {reason}");
@@ -432,7 +460,7 @@ mod tests {
         let forbidden = r#"403 deployments.apps "web" is forbidden: User "bob" cannot get resource "deployments" in API group "apps" in the namespace "shop""#;
         assert_eq!(check(vec![none(""), allow(), deny()]).await, "allowed");
         assert_eq!(check(vec![deny(), allow()]).await, format!("{forbidden}: because"));
-        assert_eq!(check(vec![none("x"), none(""), none("y")]).await, format!("{forbidden}: x, y"));
+        assert_eq!(check(vec![none("x"), none(""), none("y")]).await, format!("{forbidden}: x\ny"));
         assert_eq!(check(vec![Err(0), allow()]).await, "allowed");
         assert_eq!(
             check(vec![Err(0), none("")]).await,
@@ -522,7 +550,8 @@ mod tests {
         let labels = [("type", "AlwaysAllow"), ("name", "alwaysallow"), ("decision", "allowed")];
         assert_eq!(decided, [(labels.map(|(name, value)| (name, value.to_owned())).into(), 1)]);
         let held = chain.rules(&Identity::new("bob", []), "");
-        assert_eq!((held.rules.len(), held.is_known, held.is_complete), (1, true, false));
+        assert_eq!((held.rules.len(), held.is_known), (1, true));
+        assert_eq!(held.unlisted, ["Custom", "Custom"]);
         let several = Several([one(none("c"))].into());
         let chain = Chain::new(vec![Arc::new(several), one(none("b"))]);
         let error = chain

@@ -24,24 +24,22 @@ pub(crate) mod template;
 /// versions.
 pub(crate) fn catalog() -> Arc<Catalog> {
     static BUILT_IN: LazyLock<Arc<Catalog>> = LazyLock::new(|| {
-        let oldest = Emulation::PRESENT.min_compatibility();
-        Arc::new(built_in(&setpoint_facts::Resource::is_stable, oldest))
+        Arc::new(built_in(&setpoint_facts::Resource::is_stable, Emulation::PRESENT))
     });
     BUILT_IN.clone()
 }
 
-/// The catalog of the built-in resources that `serves` chooses, in a store whose oldest server is
-/// of a release, or of [`catalog`] without it, with kinds that an embedder compiled in.
+/// The catalog of the built-in resources that `serves` chooses, as a release has them, or of
+/// [`catalog`] without it, with kinds that an embedder compiled in.
 ///
 /// # Panics
 ///
 /// Two kinds would be served under the same group, version and resource.
 pub(crate) fn catalog_with(
     kinds: &[CompiledKind],
-    serves: Option<(&Serves<'_>, Release)>,
+    serves: Option<(&Serves<'_>, Emulation)>,
 ) -> Arc<Catalog> {
-    let built_in =
-        serves.map_or_else(catalog, |(serves, oldest)| Arc::new(built_in(serves, oldest)));
+    let built_in = serves.map_or_else(catalog, |(serves, of)| Arc::new(built_in(serves, of)));
     if kinds.is_empty() {
         return built_in;
     }
@@ -115,7 +113,7 @@ fn compiled_row(compiled: &CompiledKind) -> Resource {
 /// Whether a built-in resource is served.
 pub(crate) type Serves<'a> = dyn Fn(&setpoint_facts::Resource) -> bool + 'a;
 
-fn built_in(serves: &Serves<'_>, oldest: Release) -> Catalog {
+fn built_in(serves: &Serves<'_>, emulation: Emulation) -> Catalog {
     let mut groups: Vec<Group> = Vec::new();
     let mut rows = BTreeMap::new();
     for fact in setpoint_facts::RESOURCES.iter().filter(|fact| serves(fact)) {
@@ -138,7 +136,7 @@ fn built_in(serves: &Serves<'_>, oldest: Release) -> Catalog {
                 routes: Routes::Installed,
             }),
         }
-        let row = row(fact, (kind, oldest), schema, versions(fact, serves));
+        let row = row(fact, (kind, emulation), schema, versions(fact, serves));
         rows.insert(
             (row.gvk.group.clone(), row.gvk.version.clone(), row.resource.clone()),
             Arc::new(row),
@@ -147,15 +145,21 @@ fn built_in(serves: &Serves<'_>, oldest: Release) -> Catalog {
     Catalog { generation: 0, groups, rows }
 }
 
+/// Whether a release warns of a deprecation, whose text says since when it should.
+fn has_begun(warning: &str, release: Release) -> bool {
+    let since = warning.split_once("deprecated in v1.").and_then(|(_, rest)| rest.split_once('+'));
+    since.and_then(|(minor, _)| minor.parse().ok()).is_none_or(|minor: u8| minor <= release.minor())
+}
+
 fn row(
     fact: &setpoint_facts::Resource,
-    (kind, oldest): (&'static Kind, Release),
+    (kind, emulation): (&'static Kind, Emulation),
     schema: setpoint_schema::node::TypeSchema,
     (versions, unserved_versions): (Vec<String>, Vec<String>),
 ) -> Resource {
     let gvk = GroupVersionKind::new(fact.group, fact.version, fact.kind);
     let (storage_group, storage_version) = kind.storage.unwrap_or((fact.group, fact.version));
-    let stored_former = kind.stored_former(oldest);
+    let stored_former = kind.stored_former(emulation.min_compatibility());
     // Component statuses are readable but not stored.
     let stored = fact.serves("get") && fact.serves("watch");
     let words = |words: &[&str]| words.iter().map(|w| Arc::from(*w)).collect::<Arc<[Arc<str>]>>();
@@ -188,6 +192,7 @@ fn row(
         deprecation: [fact.deprecation, kind.deprecation]
             .into_iter()
             .find(|warning| !warning.is_empty())
+            .filter(|warning| has_begun(warning, emulation.release()))
             .map(str::to_owned),
         tracks_generation: fact.generation,
         storage_version_hash: if stored {

@@ -198,6 +198,13 @@ pub struct Resource {
     pub kind: &'static Kind,
 }
 impl Resource {
+    /// The release that does not have this version of a built-in kind any more, if the warning of
+    /// its deprecation names one.
+    pub fn removed_release(&self) -> Option<&str> {
+        let text = self.deprecation.as_deref().filter(|_| self.source.is_none())?;
+        let (_, rest) = text.split_once("unavailable in v")?;
+        rest.split_once('+').map(|(release, _)| release)
+    }
     /// The versions of the kind, served or not.
     pub(crate) fn all_versions(&self) -> Cow<'_, [String]> {
         match self.unserved_versions.is_empty() {

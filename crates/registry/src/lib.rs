@@ -115,7 +115,7 @@ pub use service_account::{
 };
 pub use setpoint_jwt as jwt;
 pub use setpoint_object::users::MASTERS;
-pub use setpoint_rbac::Rule;
+pub use setpoint_rbac::{MissingRole, Rule};
 pub use shard_selector::{ShardField, ShardSelector};
 pub use shared_objects::SharedObjects;
 pub use subresource::Subresource;

@@ -36,7 +36,7 @@ use serde_json::{Value, json};
 use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, encode, keys};
-use setpoint_rbac::{Index, Request, Rule, Subject, rules_of};
+use setpoint_rbac::{Index, MissingRole, Request, Rule, Subject, rules_of};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -98,6 +98,11 @@ impl Authorizer for Rbac {
     fn rules(&self, identity: &Identity, namespace: &str) -> Option<Vec<Arc<[Rule]>>> {
         let index = self.index.read();
         Some(index.as_ref()?.rules(&subject(identity), namespace))
+    }
+
+    fn missing_roles(&self, identity: &Identity, namespace: &str) -> Vec<MissingRole> {
+        let index = self.index.read();
+        index.as_ref().map_or_else(Vec::new, |i| i.missing_roles(&subject(identity), namespace))
     }
 
     fn role(&self, namespace: &str, is_cluster: bool, name: &str) -> Option<Arc<[Rule]>> {

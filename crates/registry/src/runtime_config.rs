@@ -217,8 +217,7 @@ impl RuntimeConfig {
         let serves = |row: &Fact| self.serves(row);
         let emulation = self.gates.emulation();
         let is_default = self.changed.is_empty() && emulation == Emulation::default();
-        let oldest = emulation.min_compatibility();
-        bootstrap::catalog_with(kinds, (!is_default).then_some((&serves, oldest)))
+        bootstrap::catalog_with(kinds, (!is_default).then_some((&serves, emulation)))
     }
     /// Whether a key names a set of versions, or a version that this server has kinds of, with
     /// these feature gates.

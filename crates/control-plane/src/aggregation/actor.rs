@@ -49,7 +49,7 @@ impl Actor {
         let (mut triggers, mut documents) = (None, Documents::default());
         // Failed checks, and fetches of discovery that failed, one after the other.
         let (mut failures, mut unfetched) = (0_u32, 0_u32);
-        let mut fetch_at = Instant::now();
+        let (mut fetch_at, mut was_passed) = (Instant::now(), false);
         loop {
             let service = self.service.borrow_and_update().clone();
             let route = self.remote.route();
@@ -71,14 +71,19 @@ impl Actor {
             if !has_answered {
                 self.remote.discovered(self.server.backends(), false);
                 (unfetched, fetch_at) = (0, Instant::now());
-            } else if !is_passed || Instant::now() >= fetch_at {
+            } else if !is_passed || !was_passed || Instant::now() >= fetch_at {
+                // After a failure, the larger documents are fetched once there is discovery again.
                 let with_open_api = is_passed && unfetched == 0;
-                let is_found = self.fetch(&mut documents, with_open_api).await;
+                let mut is_found = self.fetch(&mut documents, with_open_api).await;
+                if is_passed && is_found && !with_open_api {
+                    is_found = self.fetch(&mut documents, true).await;
+                }
                 self.remote.discovered(self.server.backends(), is_found);
                 unfetched = if is_found { 0 } else { unfetched.saturating_add(1) };
                 let age = backoff(DISCOVERY_BACKOFF, unfetched, DOCUMENTS_AGE);
                 fetch_at = Instant::now() + age;
             }
+            was_passed = is_passed;
             failures = if is_passed { 0 } else { failures.saturating_add(1) };
             let mut pause = backoff(BACKOFF, failures, RESYNC);
             if is_passed && unfetched > 0 {

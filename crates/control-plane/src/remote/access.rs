@@ -214,6 +214,7 @@ impl AccessWebhook {
         let review = json!({
             "apiVersion": format!("authorization.k8s.io/{}", self.version.as_str()),
             "kind": "SubjectAccessReview",
+            "metadata": {},
             "spec": spec,
         });
         let mut count = |took, error: Option<&_>| self.figures.called(&self.name, took, error);
@@ -287,8 +288,9 @@ fn spec(request: &Attributes) -> Value {
         spec["nonResourceAttributes"] = json!({"path": request.path(), "verb": verb});
         return spec;
     }
-    let mut resource = json!({"verb": verb});
+    let mut resource = json!({});
     for (member, text) in [
+        ("verb", verb),
         ("namespace", request.scope()),
         ("group", request.group()),
         ("version", request.version()),

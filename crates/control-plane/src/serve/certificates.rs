@@ -83,6 +83,10 @@ impl Certificates {
                 (pki.current(), pki.ca_pem().to_owned(), Freshness::Own(renewal))
             }
         };
+        let ca = match options.root_ca_file.clone() {
+            Some(file) => FollowedAuthorities::open("root-ca-file", Some(file), String::new())?.1,
+            None => ca,
+        };
         let file = options.client_ca_file.clone();
         let own = if options.trusts_own_ca() { pki.ca_pem().to_owned() } else { String::new() };
         let (clients, pem) = FollowedAuthorities::open("client-ca-file", file, own)?;

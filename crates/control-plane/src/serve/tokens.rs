@@ -2,7 +2,6 @@
 
 use setpoint_apiserver::listen::{CertificateError, read_file};
 use setpoint_apiserver::{Credentials, Identity};
-use setpoint_object::users;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -39,17 +38,16 @@ pub(super) fn read(path: &Path, accepted: Credentials) -> Result<Credentials, To
     for (n, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
         let failed = |why| TokenFileError::Line { path: path.to_owned(), line: n + 1, why };
         let fields = fields(line).map_err(failed)?;
+        // As in the reference, an empty field is one group without a name.
         let (token, user, uid, groups) = match &fields[..] {
-            [token, user, uid] => (token, user, uid, ""),
-            [token, user, uid, groups, ..] => (token, user, uid, groups.as_str()),
+            [token, user, uid] => (token, user, uid, Vec::new()),
+            [token, user, uid, groups, ..] => (token, user, uid, groups.split(',').collect()),
             _ => return Err(failed("a token, a user name and a uid are wanted")),
         };
         if token.is_empty() {
             tracing::warn!(file = %path.display(), line = n + 1, "ignored a line without a token");
             continue;
         }
-        let groups = groups.split(',').filter(|group| !group.is_empty());
-        let groups = groups.chain([users::AUTHENTICATED]);
         let user = Identity { uid: uid.as_str().into(), ..Identity::new(user, groups) };
         if users.insert(token.clone(), user).is_some() {
             tracing::warn!(file = %path.display(), line = n + 1, "a token occurs twice: the last line is used");

@@ -36,6 +36,7 @@ pub(super) async fn owner_state(
     if resource.namespaced && dependent.namespace().is_empty() {
         // A cluster-scoped object cannot have an owner in a namespace: never resolved, never
         // deleted.
+        warn_of_other_namespace(shared, dependent, reference).await;
         return Err(CollectError::OwnerInNamespace);
     }
     let name = text(reference, "name");
@@ -73,18 +74,24 @@ async fn warn_of_other_namespace(shared: &Shared, dependent: &Value, reference: 
         text(reference, "kind"),
         text(reference, "name"),
     );
+    // Events about objects of the cluster are in `default`.
+    let place = if namespace.is_empty() { "default" } else { namespace };
+    let mut involved = json!({
+        "apiVersion": dependent["apiVersion"], "kind": dependent["kind"],
+        "name": dependent.name(), "uid": dependent.uid(), "resourceVersion": dependent.resource_version(),
+    });
+    if !namespace.is_empty() {
+        involved["namespace"] = namespace.into();
+    }
     let event = json!({
         "apiVersion": "v1", "kind": "Event",
         // A prefix may end in a dash, but not in a dot.
-        "metadata": {"generateName": format!("{}.owner-", dependent.name()), "namespace": namespace},
-        "involvedObject": {
-            "apiVersion": dependent["apiVersion"], "kind": dependent["kind"], "namespace": namespace,
-            "name": dependent.name(), "uid": dependent.uid(), "resourceVersion": dependent.resource_version(),
-        },
+        "metadata": {"generateName": format!("{}.owner-", dependent.name()), "namespace": place},
+        "involvedObject": involved,
         "type": "Warning", "reason": "OwnerRefInvalidNamespace", "message": message, "count": 1,
         "source": {"component": component}, "reportingComponent": component,
     });
-    let path = format!("/api/v1/namespaces/{namespace}/events");
+    let path = format!("/api/v1/namespaces/{place}/events");
     if let Err(error) = shared.api.post(&path, &event).await {
         tracing::debug!(error = chain(&error), "record an event");
     }

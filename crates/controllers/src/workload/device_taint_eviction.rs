@@ -24,7 +24,7 @@ mod status;
 mod taints;
 
 use super::COMPONENT;
-use super::pod_control::{DISRUPTION_TARGET, precondition};
+use super::pod_control::{DISRUPTION_TARGET, condition_patch, precondition};
 use super::resource_claim::{Claim, Named, Pod, has_claims};
 use super::view::view;
 use crate::setup::Setup;
@@ -509,7 +509,10 @@ async fn evict(key: &Request, uid: &str, context: &Context) -> Result<bool, BoxE
     }
     context.recorder().normal(&reference(key, uid), EVENT, "Marking for deletion");
     if let Some(condition) = disruption_target(&pod, context.clock().now()) {
-        let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
+        let status = pod.status.iter();
+        let held = status.flat_map(|status| status.conditions.iter().flatten());
+        let status = condition_patch(held.map(|condition| &*condition.type_), condition);
+        let patch = json!({"metadata": {"uid": uid}, "status": status});
         // A conflict does not say whether another pod has the name: the pass is repeated.
         let patch = Patch::Strategic(patch);
         let noted = api.subresource::<Value>("status").patch(key, &patch).await;

@@ -21,7 +21,7 @@
 
 use super::difference::difference;
 use super::pod::{self, Pod};
-use super::pod_control::{DISRUPTION_TARGET, disruption_target, message, rest};
+use super::pod_control::{DISRUPTION_TARGET, condition_patch, disruption_target, message, rest};
 use super::replica_set::{ReplicaSet, ReplicationController};
 use super::view::view;
 use super::{COMPONENT, fresh};
@@ -498,9 +498,10 @@ async fn end_target(client: &Client, key: &Request, now: Timestamp) -> Result<Ac
         return Ok(Action::requeue_after(left));
     }
     let condition = disruption_target(&pod.metadata, "False", None, now);
+    let held = status.conditions.iter().flatten().map(|condition| &*condition.type_);
     let patch = json!({
         "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
-        "status": {"conditions": [condition]},
+        "status": condition_patch(held, condition),
     });
     ignore_not_found(client.api::<core::Pod>().patch_status(key, &Patch::Strategic(patch)).await)?;
     Ok(Action::await_change())

@@ -51,8 +51,8 @@ use setpoint_object::time::Timestamp;
 use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{
-    Action, BoxError, Client, ClientError, Context, Controller, Manager, ObjectReference, Request,
-    Watch,
+    Action, BoxError, Client, ClientError, Context, Controller, Manager, ObjectReference,
+    RateLimits, Request, Watch,
 };
 pub(super) use state::time;
 use state::{Plan, State, condition, count, is_tracked, set_condition};
@@ -65,6 +65,8 @@ use track::{Tracked, some};
 const NAME: &str = "job-controller";
 /// Number of Jobs that are processed at the same time: 5, as kube-controller-manager.
 const WORKERS: usize = 5;
+/// Shortest and longest back-off after a failed pass, as in kube-controller-manager.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// The index of pods by the name of the Job that controls them: `namespace/name`.
 const BY_JOB: &str = "job";
 /// The start of the key of a pod without a controller. Names of Jobs have no slash.
@@ -97,6 +99,7 @@ impl JobController {
             .maps(pods, job_of)
             .watches_with(Watch::<pod::Pod>::new(), of_orphan)
             .concurrency(WORKERS)
+            .rate_limiter(RateLimits::new().backoff(BACKOFF.0, BACKOFF.1))
             .sync_timeout(None);
         let controller = match self.has_workloads {
             // They are only read: nothing follows from their changes, as in the reference.

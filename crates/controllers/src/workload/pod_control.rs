@@ -5,7 +5,7 @@ use futures::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube_core::params::{DeleteParams, Preconditions};
 use kube_core::{ApiResource, DynamicObject};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use setpoint_object::error::chain;
 use setpoint_object::name::dns1123_subdomain;
 use setpoint_runtime::{
@@ -117,6 +117,24 @@ pub(crate) fn disruption_target(
         "type": DISRUPTION_TARGET, "status": status, "reason": reason, "message": message,
         "lastTransitionTime": now.rfc3339(), "observedGeneration": pod.generation,
     })
+}
+
+/// A strategic merge patch of a status with one condition: it takes the place of the one of its
+/// type, or comes after those that are `held`.
+pub(crate) fn condition_patch<'a>(
+    held: impl IntoIterator<Item = &'a str>,
+    condition: Value,
+) -> Map<String, Value> {
+    let kind = condition["type"].as_str().unwrap_or_default();
+    let mut order: Vec<&str> = held.into_iter().collect();
+    if !order.contains(&kind) {
+        order.push(kind);
+    }
+    let order = order.into_iter().map(|kind| json!({"type": kind})).collect();
+    let mut status = Map::new();
+    status.insert("$setElementOrder/conditions".to_owned(), order);
+    status.insert("conditions".to_owned(), json!([condition]));
+    status
 }
 
 /// Runs `n` pieces of work in batches of 1, 2, 4 …, and stops after a batch with an error: what

@@ -13,7 +13,7 @@
 
 use super::COMPONENT;
 use super::pod::Pod;
-use super::pod_control::{disruption_target, precondition};
+use super::pod_control::{condition_patch, disruption_target, precondition};
 use super::view::view;
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1 as core;
 use kube_core::params::Patch;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, json};
 use setpoint_object::error::chain;
 use setpoint_object::taint::Taint;
 use setpoint_object::time::Timestamp;
@@ -238,12 +238,15 @@ async fn delete(
     let api = client.api::<Pod>();
     let key = Request::of(pod);
     if !pod.is_finished() {
-        let mut status = json!({"phase": "Failed", "observedGeneration": pod.metadata.generation});
+        let mut status = Map::new();
         if condition.is_some() {
             let now = context.clock().now();
-            status["conditions"] =
-                json!([disruption_target(&pod.metadata, "True", condition, now)]);
+            let condition = disruption_target(&pod.metadata, "True", condition, now);
+            let held = pod.status.conditions.iter().map(|condition| &*condition.kind);
+            status = condition_patch(held, condition);
         }
+        status.insert("phase".to_owned(), "Failed".into());
+        status.insert("observedGeneration".to_owned(), pod.metadata.generation.into());
         let patch = json!({"metadata": {"uid": pod.uid()}, "status": status});
         let written = api.patch_status(&key, &Patch::Strategic(patch)).await;
         if ignore_not_found(written)?.is_none() {

@@ -13,7 +13,7 @@
 
 use super::COMPONENT;
 use super::node_pods::{BY_NODE, NodePod, NodeView, by_node};
-use super::pod_control::disruption_target;
+use super::pod_control::{condition_patch, disruption_target};
 use crate::setup::Setup;
 use k8s_openapi::api::core::v1 as core;
 use kube_core::params::{DeleteParams, Patch, Preconditions};
@@ -234,7 +234,8 @@ async fn evict(key: &Request, pod: &NodePod, context: &Context) -> Result<Action
     let cause = ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint");
     let now = context.clock().now();
     let condition = disruption_target(&pod.metadata, "True", Some(cause), now);
-    let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
+    let held = pod.status.conditions.iter().map(|condition| &*condition.kind);
+    let patch = json!({"metadata": {"uid": uid}, "status": condition_patch(held, condition)});
     let api = context.client().field_manager(COMPONENT).api::<core::Pod>();
     let noted = api.subresource::<Value>("status").patch(key, &Patch::Strategic(patch)).await;
     // A conflict does not say whether another pod has the name: the pass is repeated.

@@ -2,7 +2,7 @@
 use super::{Write, review_selector};
 use crate::admission::{Operation, Options};
 use crate::attributes::ResourcePath;
-use crate::authorize::Decision;
+use crate::authorize::{Decision, Opinion};
 use crate::identity::Identity;
 use crate::kind::{Reviewed, text};
 use crate::request::{Body, Object, Written};
@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use setpoint_object::field::{self, Path};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupKind};
+use setpoint_rbac::{MissingRole, aggregate};
 use setpoint_schema::encode::to_bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -152,9 +153,10 @@ impl Write<'_> {
             Value::Object(_) => {
                 let resource = &spec["resourceAttributes"];
                 let of = |member| text(resource, member).to_owned();
+                let version = of("version");
                 let path = ResourcePath {
                     group: of("group"),
-                    version: of("version"),
+                    version: if version.is_empty() { "*".to_owned() } else { version },
                     resource: of("resource"),
                     namespace: of("namespace"),
                     name: of("name"),
@@ -177,18 +179,22 @@ impl Write<'_> {
         let ignored = review_selector::ignored(resource);
         let mut say = |member: &str, value: Value| status.insert(member.to_owned(), value);
         let mut faults = Vec::new();
-        let (is_allowed, reason) = match self.inner.authorization.decide(&request).await {
-            Ok(Decision::Allow(reason)) => (true, reason),
-            Ok(Decision::NoOpinion(reason)) => (false, reason),
-            Ok(Decision::Deny(reason)) => {
+        let Opinion { decision, failures } = self.inner.authorization.opinion(&request).await;
+        let (is_allowed, reason) = match decision {
+            Decision::Allow(reason) => (true, reason),
+            Decision::NoOpinion(reason) => (false, reason),
+            Decision::Deny(reason) => {
                 say("denied", true.into());
                 (false, reason)
             }
-            Err(error) => {
-                faults.push(error.0.message.clone());
-                (false, String::new())
-            }
         };
+        if !failures.is_empty() {
+            let text = |error: ApiError| {
+                let text = &error.0.message;
+                text.strip_prefix("Internal error occurred: ").unwrap_or(text).to_owned()
+            };
+            faults.push(aggregate(failures.into_iter().map(text)));
+        }
         faults.extend(ignored);
         if !faults.is_empty() {
             say("evaluationError", faults.join("; ").into());
@@ -215,10 +221,15 @@ impl Write<'_> {
         let mut status = json!({
             "resourceRules": of_resources,
             "nonResourceRules": of_paths,
-            "incomplete": !held.is_complete,
+            "incomplete": !held.unlisted.is_empty(),
         });
-        if !held.is_complete {
-            status["evaluationError"] = "an authorizer does not list its rules".into();
+        let unlisted = held.unlisted.iter().map(|kind| {
+            format!("{} authorizer does not support user rule resolution", kind.to_lowercase())
+        });
+        let missing = held.missing_roles.iter().map(MissingRole::to_string);
+        let faults: Vec<String> = unlisted.chain(missing).collect();
+        if !faults.is_empty() {
+            status["evaluationError"] = aggregate(faults).into();
         }
         status
     }

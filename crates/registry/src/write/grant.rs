@@ -10,17 +10,19 @@
 //! A changed label counts, because aggregated roles select roles by labels. Changes of owners and
 //! finalizers, which the garbage collector makes, do not count.
 use super::Write;
-use crate::authorize::{Decision, forbidden, holds_everything};
+use crate::authorize::{Decision, UserRules, forbidden, holds_everything};
 use crate::kind::Grants;
 use crate::kind::check::changes_for_collection_only;
 use crate::routed::{Requested, Target};
 use crate::verb::Verb;
 use serde_json::Value;
+use setpoint_object::field::quote;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, Scope};
+use setpoint_object::users::MASTERS;
+use setpoint_object::{ApiError, Reason, Scope};
 use setpoint_rbac::grant::Missing;
-use setpoint_rbac::{Rule, rules_of};
-use std::sync::Arc;
+use setpoint_rbac::{Rule, aggregate, rules_of};
+use std::fmt::Write as _;
 
 impl Write<'_> {
     /// Checks that the user may create the target by another verb.
@@ -39,13 +41,17 @@ impl Write<'_> {
         }
         match grants {
             Grants::Rules => {
-                let target = Target { name: new.name().to_owned(), ..self.target.clone() };
+                // As in the reference, the name is the path's: a POST has none.
+                let target = self.target.clone();
                 let Some(held) = self.rules_unless_allowed(Verb::Escalate, target).await? else {
                     return Ok(());
                 };
                 self.confirm_no_escalation(new, &rules_of(new), &held)?;
-                let gathers = |role: &Value| !role["aggregationRule"].is_null();
-                if (gathers(new) || old.is_some_and(gathers)) && !holds_everything(&held) {
+                let gathers = |role: &Value| {
+                    let selectors = role["aggregationRule"]["clusterRoleSelectors"].as_array();
+                    selectors.is_some_and(|selectors| !selectors.is_empty())
+                };
+                if (gathers(new) || old.is_some_and(gathers)) && !holds_everything(&held.rules) {
                     return Err(self.refuse(
                         new,
                         "must have cluster-admin privileges to use the aggregationRule",
@@ -58,15 +64,25 @@ impl Write<'_> {
                 let catalog = self.inner.catalog.borrow().clone();
                 let gvk = &self.resource.gvk;
                 let mut rows = catalog.group_version(&gvk.group, &gvk.version);
-                // Validation refuses a reference to any other kind.
                 let row = rows.find(|row| *row.gvk.kind == *text("kind"));
-                let Some(row) = row else { return Ok(()) };
+                let Some(row) = row else {
+                    // Of users who may give any rights, validation refuses it.
+                    if self.attributes.identity.is_in(MASTERS) {
+                        return Ok(());
+                    }
+                    let kind = quote(text("kind"));
+                    let message = format!("unsupported role reference kind: {kind}");
+                    return Err(ApiError::new(500, Reason::Unknown, message));
+                };
                 let namespace = self.target.namespace.clone();
                 let role = Target::new(row.clone(), namespace, text("name"));
                 let Some(held) = self.rules_unless_allowed(Verb::Bind, role).await? else {
                     return Ok(());
                 };
                 let is_cluster = row.scope == Scope::Cluster;
+                if !is_cluster && self.target.namespace.is_empty() {
+                    return Err(ApiError::bad_request("Namespace parameter required."));
+                }
                 let chain = &self.inner.authorization;
                 match chain.role(&self.target.namespace, is_cluster, text("name")) {
                     Some(rules) => self.confirm_no_escalation(new, &rules, &held),
@@ -80,22 +96,29 @@ impl Write<'_> {
         &self,
         object: &Value,
         rules: &[Rule],
-        held: &[Arc<[Rule]>],
+        user: &UserRules,
     ) -> Result<(), ApiError> {
-        let held: Vec<&Rule> = held.iter().flat_map(|rules| rules.iter()).collect();
+        let held: Vec<&Rule> = user.rules.iter().flat_map(|rules| rules.iter()).collect();
         let identity = &self.attributes.identity;
         let lines = match setpoint_rbac::missing(rules, &held) {
             None => return Ok(()),
             Some(Missing::Rights(lines)) => lines,
             Some(_) => "(too many to compare)".to_owned(),
         };
-        let groups: Vec<String> =
-            identity.groups.iter().map(|group| format!("{group:?}")).collect();
-        let why = format!(
-            "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{lines}",
-            &*identity.user,
+        let groups: Vec<String> = identity.groups.iter().map(|group| quote(group)).collect();
+        let mut why = format!(
+            "user {} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{lines}",
+            quote(&identity.user),
             groups.join(" "),
         );
+        if !user.missing_roles.is_empty() {
+            // Named by the resource of the request.
+            let resource = self.resource.group_resource();
+            let missing = user.missing_roles.iter();
+            let missing =
+                missing.map(|role| ApiError::not_found(&resource, &role.name).0.message.clone());
+            _ = write!(why, "; resolution errors: [{}]", aggregate(missing));
+        }
         Err(self.refuse(object, &why))
     }
     fn refuse(&self, object: &Value, why: &str) -> ApiError {
@@ -111,7 +134,7 @@ impl Write<'_> {
         &self,
         verb: Verb,
         target: Target,
-    ) -> Result<Option<Vec<Arc<[Rule]>>>, ApiError> {
+    ) -> Result<Option<UserRules>, ApiError> {
         let request = self.attributes.with(verb, Requested::Resource(target));
         let chain = &self.inner.authorization;
         let reason = match chain.decide(&request).await? {
@@ -120,7 +143,7 @@ impl Write<'_> {
             Decision::NoOpinion(reason) => {
                 let held = chain.rules(&self.attributes.identity, &self.target.namespace);
                 if held.is_known {
-                    return Ok(Some(held.rules));
+                    return Ok(Some(held));
                 }
                 reason
             }

@@ -95,6 +95,14 @@ async fn other_versions_than_those_of_the_configuration_are_not_there() {
         "resource.k8s.io/v1beta1 ResourceClaim is deprecated in v1.35+, unavailable in v1.38+";
     let old = has("v1beta1", "resourceclaims").unwrap();
     assert_eq!(old.deprecation.as_deref(), Some(warning));
+    assert_eq!(old.removed_release(), Some("1.38"));
+    let group = "admissionregistration.k8s.io";
+    let later = start("admissionregistration.k8s.io/v1beta1").await.registry.catalog();
+    let later = later.get(group, "v1beta1", "mutatingadmissionpolicies").unwrap().clone();
+    assert_eq!(later.deprecation, None, "it is deprecated in v1.37+");
+    let former = server.registry.catalog().get("", "v1", "endpoints").unwrap().clone();
+    assert_eq!(former.deprecation.as_deref().map(|text| text.contains("in v1.33+")), Some(true));
+    assert_eq!(former.removed_release(), None);
     let server = Server::start().await;
     assert!(
         server.registry.catalog().get("resource.k8s.io", "v1beta1", "resourceclaims").is_none()

@@ -211,6 +211,24 @@ async fn owner_in_another_namespace_does_not_count() {
                 "ownerRef [v1/ConfigMap, namespace: default, name: a, uid: {uid}] does not exist in namespace \"default\""
             )
         );
+        // An object of the cluster has no owner in a namespace, and stays.
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "r", "ownerReferences": [owner(&a)]}});
+        let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+        person.create(roles, &role).await;
+        quiet().await;
+        assert!(person.get(&format!("{roles}/r")).await.is_some());
+        let events = person.get("/api/v1/namespaces/default/events").await.unwrap();
+        let events = events["items"].as_array().unwrap().iter();
+        let of_role = |event: &&Value| event["involvedObject"]["kind"] == "ClusterRole";
+        let event = events.clone().find(of_role).unwrap_or_else(|| panic!("{events:#?}"));
+        assert_eq!(event["involvedObject"]["namespace"], Value::Null);
+        assert_eq!(
+            event["message"],
+            format!(
+                "ownerRef [v1/ConfigMap, namespace: , name: a, uid: {uid}] does not exist in namespace \"\""
+            )
+        );
     })
     .await;
 }

@@ -192,6 +192,124 @@ async fn a_namespace_is_in_itself() {
         assert_eq!(get().await.0, 200);
         let other = "/api/v1/namespaces/kube-system";
         assert_eq!(send(&server, bob(), Method::GET, other, Value::Null).await.0, 403);
+        // A review names the namespace itself.
+        for (namespace, name, is_allowed) in
+            [("", "default", false), ("default", "other", true), ("default", "", true)]
+        {
+            let review = json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": {
+                    "verb": "get", "resource": "namespaces", "namespace": namespace, "name": name,
+                }},
+            });
+            let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+            let (_, answer) = send(&server, bob(), Method::POST, path, review).await;
+            assert_eq!(answer["status"]["allowed"], is_allowed, "{namespace}/{name}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_is_what_its_escapes_stand_for() {
+    with_rbac(async |server| {
+        for path in ["/vers%69on", "/apis%2Fapps", "/health%7A"] {
+            let (status, answer) = send(&server, bob(), Method::GET, path, Value::Null).await;
+            assert_eq!(status, 200, "{path}: {answer}");
+        }
+        let path = "/name%20with%00/x";
+        let (_, answer) = send(&server, bob(), Method::GET, path, Value::Null).await;
+        assert_eq!(
+            answer["message"],
+            r#"forbidden: User "bob" cannot get path "/name with\x00/x""#
+        );
+    })
+    .await;
+}
+
+/// Bindings of one user: several subjects of one of them are one binding, and roles that do not
+/// exist are named.
+#[tokio::test(start_paused = true)]
+async fn what_a_user_holds_is_told_once_and_with_what_is_missing() {
+    with_rbac(async |server| {
+        let scope = format!("{RBAC}/namespaces/default");
+        let may = json!([
+            {"verbs": ["create"], "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"]},
+        ]);
+        admin(&server, &format!("{scope}/roles"), role("Role", "lead", may)).await;
+        let mut both = devs();
+        let user = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"});
+        both.as_array_mut().unwrap().push(user);
+        for (name, of) in [("leads", "lead"), ("gone", "gone"), ("gone-too", "gone")] {
+            let bound = binding("RoleBinding", name, "Role", of, both.clone());
+            admin(&server, &format!("{scope}/rolebindings"), bound).await;
+        }
+        settled().await;
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": "default"},
+        });
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+        let (_, answer) = send(&server, bob(), Method::POST, path, review).await;
+        let rules = answer["status"]["resourceRules"].as_array().unwrap().iter();
+        let of_lead = |rule: &&Value| rule["resources"] == json!(["roles", "rolebindings"]);
+        assert_eq!(rules.filter(of_lead).count(), 1);
+        let missing = r#"role.rbac.authorization.k8s.io "gone" not found"#;
+        assert_eq!(answer["status"]["evaluationError"], missing);
+        let secrets = "/api/v1/namespaces/default/secrets";
+        let (_, answer) = send(&server, bob(), Method::GET, secrets, Value::Null).await;
+        assert!(answer["message"].as_str().unwrap().ends_with(&format!(": RBAC: {missing}")));
+
+        let more = json!([
+            {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]},
+            {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
+        ]);
+        let roles = format!("{scope}/roles");
+        let (status, answer) =
+            send(&server, bob(), Method::POST, &roles, role("Role", "more", more)).await;
+        assert_eq!(
+            (status.as_u16(), answer["message"].as_str().unwrap().split_once('\n').unwrap().1),
+            (
+                403,
+                r#"{APIGroups:[""], Resources:["pods"], Verbs:["get" "list" "get"]}; resolution errors: [roles.rbac.authorization.k8s.io "gone" not found]"#
+            )
+        );
+        // Of a kind of role that there is not.
+        let bindings = format!("{scope}/rolebindings");
+        let other = binding("RoleBinding", "x", "Foo", "lead", devs());
+        let (status, answer) = send(&server, bob(), Method::POST, &bindings, other.clone()).await;
+        let told = r#"unsupported role reference kind: "Foo""#;
+        assert_eq!((status.as_u16(), answer["message"].as_str().unwrap()), (500, told));
+        let masters = Identity::admin();
+        assert_eq!(send(&server, masters, Method::POST, &bindings, other).await.0, 422);
+    })
+    .await;
+}
+
+/// The right to escalate one role is one to change it: a POST has no name.
+#[tokio::test(start_paused = true)]
+async fn a_role_that_may_be_escalated_is_not_created_with_rights_that_nobody_holds() {
+    with_rbac(async |server| {
+        let group = "rbac.authorization.k8s.io";
+        let may = json!([
+            {"verbs": ["create", "update"], "apiGroups": [group], "resources": ["clusterroles"]},
+            {"verbs": ["escalate"], "apiGroups": [group], "resources": ["clusterroles"], "resourceNames": ["x"]},
+        ]);
+        let roles = format!("{RBAC}/clusterroles");
+        admin(&server, &roles, role("ClusterRole", "lead", may)).await;
+        let bound = binding("ClusterRoleBinding", "leads", "ClusterRole", "lead", devs());
+        admin(&server, &format!("{RBAC}/clusterrolebindings"), bound).await;
+        settled().await;
+        let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}]);
+        let x = role("ClusterRole", "x", rules);
+        assert_eq!(send(&server, bob(), Method::POST, &roles, x.clone()).await.0, 403);
+        admin(&server, &roles, role("ClusterRole", "x", json!([]))).await;
+        let path = format!("{roles}/x");
+        assert_eq!(send(&server, bob(), Method::PUT, &path, x).await.0, 200);
+        // An empty aggregation is refused by validation.
+        let mut empty = role("ClusterRole", "y", json!([]));
+        empty["aggregationRule"] = json!({});
+        assert_eq!(send(&server, bob(), Method::POST, &roles, empty).await.0, 422);
     })
     .await;
 }
@@ -327,6 +445,36 @@ async fn aggregated_roles_follow_their_sources() {
         let (_, copy) = send(&server, Identity::admin(), Method::GET, &path, Value::Null).await;
         let rules = copy["rules"].as_array().unwrap();
         assert!(rules.iter().any(|rule| rule["resources"] == json!(["widgets"])), "{copy}");
+        // Without sources, the rules of others stay.
+        let own = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
+        let mut lone = role("ClusterRole", "lone", own.clone());
+        lone["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {"no": "one"}}]});
+        admin(&server, &format!("{RBAC}/clusterroles"), lone).await;
+        let mut source = role(
+            "ClusterRole",
+            "source",
+            json!([
+                {"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]},
+            ]),
+        );
+        source["metadata"]["labels"] = json!({"to": "late"});
+        let mut late = role("ClusterRole", "late", json!([]));
+        late["aggregationRule"] =
+            json!({"clusterRoleSelectors": [{"matchLabels": {"to": "late"}}]});
+        admin(&server, &format!("{RBAC}/clusterroles"), late).await;
+        admin(&server, &format!("{RBAC}/clusterroles"), source).await;
+        settled().await;
+        let get = |name: &str| {
+            let path = format!("{RBAC}/clusterroles/{name}");
+            let server = server.clone();
+            async move { send(&server, Identity::admin(), Method::GET, &path, Value::Null).await.1 }
+        };
+        assert_eq!(get("lone").await["rules"], own);
+        assert_eq!(get("late").await["rules"][0]["resources"], json!(["nodes"]));
+        let path = format!("{RBAC}/clusterroles/source");
+        send(&server, Identity::admin(), Method::DELETE, &path, Value::Null).await;
+        settled().await;
+        assert_eq!(get("late").await["rules"], Value::Null);
     })
     .await;
 }

@@ -132,6 +132,7 @@ async fn a_webhook_decides_and_its_decisions_are_kept() {
         *pods,
         json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "metadata": {},
             "spec": {
                 "user": "bob", "groups": ["devs", "system:authenticated"],
                 "resourceAttributes": {

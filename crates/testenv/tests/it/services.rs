@@ -182,6 +182,39 @@ async fn slices_leave_out_pods_of_nodes_that_do_not_exist(env: &TestEnv) {
 }
 
 #[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn mirrored_slices_are_used_again_and_too_many_addresses_are_told(env: &TestEnv) {
+    let cluster = Cluster::start(env, "endpointslicemirroring");
+    cluster.create(SERVICES, &service("ext", None)).await;
+    let mirrored = |n: usize, port: u16| {
+        let addresses: Vec<Value> =
+            (0..n).map(|n| json!({"ip": format!("192.0.{}.{}", n / 250, n % 250)})).collect();
+        let time = "endpoints.kubernetes.io/last-change-trigger-time";
+        json!({
+            "apiVersion": "v1", "kind": "Endpoints",
+            "metadata": {"name": "ext", "annotations": {time: "2026-01-01T00:00:00Z", "a": "b"}},
+            "subsets": [{"addresses": addresses, "ports": [{"port": port}]}],
+        })
+    };
+    cluster.create(ENDPOINTS, &mirrored(2, 9000)).await;
+    let held = cluster.until_all(&slices("ext"), |slices| endpoints(slices).len() == 2).await;
+    assert_eq!(held[0]["metadata"]["annotations"], json!({"a": "b"}));
+    let path = format!("{ENDPOINTS}/ext");
+    cluster.patch(&path, &mirrored(2, 9001)).await;
+    let is_changed = |slices: &[Value]| slices.len() == 1 && slices[0]["ports"][0]["port"] == 9001;
+    let again = cluster.until_all(&slices("ext"), is_changed).await;
+    assert_eq!(again[0]["metadata"]["uid"], held[0]["metadata"]["uid"]);
+    cluster.patch(&path, &mirrored(1003, 9001)).await;
+    cluster.until_all(&slices("ext"), |slices| endpoints(slices).len() == 1000).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(
+        cluster.events("Endpoints").await,
+        [
+            "Warning TooManyAddressesToMirror A max of 1000 addresses can be mirrored to EndpointSlices per Endpoints subset. 3 addresses were skipped"
+        ]
+    );
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
 async fn endpoints_of_users_are_mirrored(env: &TestEnv) {
     let cluster = Cluster::start(env, "endpoint,endpointslice,endpointslicemirroring");
     let spec = service("ext", None);

@@ -104,12 +104,12 @@ fn identity(found: &Secret, id: &str, secret: &str, now: Timestamp) -> Option<Id
         return None;
     }
     let mut groups = BTreeSet::from([GROUP.to_owned()]);
-    for group in value("auth-extra-groups").unwrap_or_default().split(',') {
-        let group = group.trim();
-        if !group.is_empty() && !is_group(group) {
+    let extra = value("auth-extra-groups").unwrap_or_default();
+    for group in extra.split(',').filter(|_| !extra.is_empty()) {
+        if !is_group(group) {
             return None;
         }
-        groups.extend((!group.is_empty()).then(|| group.to_owned()));
+        groups.insert(group.to_owned());
     }
     let user = format!("system:bootstrap:{id}");
     Some(Identity::new(&user, groups.iter().map(String::as_str)))
@@ -187,6 +187,8 @@ mod tests {
             ("usage-bootstrap-authentication", "false"),
             ("auth-extra-groups", "system:masters"),
             ("auth-extra-groups", "system:bootstrappers:a:"),
+            ("auth-extra-groups", " system:bootstrappers:a"),
+            ("auth-extra-groups", "system:bootstrappers:a,"),
         ] {
             assert_eq!(with(key, wrong), None, "{key} {wrong}");
         }

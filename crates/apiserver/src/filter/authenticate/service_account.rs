@@ -200,14 +200,15 @@ async fn check_legacy(
         return Ok(identity(&claims.namespace, &claims.account, BTreeMap::new()));
     }
     let objects = Lookup { registry, namespace: &claims.namespace, now };
-    let invalidated = || INVALIDATED.to_owned();
-    let secret = objects.get("secrets", &claims.secret).await?.ok_or_else(invalidated)?;
-    let secret = LegacySecret::read(&secret).ok_or_else(invalidated)?;
+    // Not as of a token that is bound to a Secret.
+    let gone = || "Token has been invalidated".to_owned();
+    let secret = objects.get("secrets", &claims.secret).await?.ok_or_else(gone)?;
+    let secret = LegacySecret::read(&secret).ok_or_else(gone)?;
     if objects.is_deleted(&secret.deleted) {
-        return Err(invalidated());
+        return Err(gone());
     }
     if secret.token != token.as_bytes() {
-        return Err("token does not match server's copy".to_owned());
+        return Err("Token does not match server's copy".to_owned());
     }
     objects.account(&claims.account).await?;
     // Of a token that is refused, too: so it is seen that somebody needs it.
@@ -234,7 +235,9 @@ async fn note_use(registry: &Registry, claims: &Legacy, today: &str) {
         let request = Attributes::loopback(Verb::Patch, target);
         let patch = json!({"metadata": {"labels": {LAST_USED: today}}});
         let body = Body { bytes: encode::to_bytes(&patch), format: Format::Json };
-        registry.patch(&request, PatchType::Merge, body, &WriteOptions::default()).await
+        let options =
+            WriteOptions { field_manager: "kube-apiserver".to_owned(), ..WriteOptions::default() };
+        registry.patch(&request, PatchType::Merge, body, &options).await
     };
     if let Err(error) = noted.boxed().await {
         let (namespace, secret) = (&claims.namespace, &claims.secret);

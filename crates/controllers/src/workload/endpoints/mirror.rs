@@ -13,7 +13,8 @@ use setpoint_informer::Object;
 use setpoint_object::cidr::parse_address;
 use setpoint_object::label::Selector;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Request, Watch, controller_reference,
+    Action, BoxError, Context, Controller, Manager, ObjectReference, Request, Watch,
+    controller_reference,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use std::sync::Arc;
 const NAME: &str = "endpointslice-mirroring-controller";
 /// The value of the label of its slices.
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
+/// What its events name as their source, as in the reference.
+const EVENT_SOURCE: &str = "endpoint-slice-mirroring-controller";
 /// The most endpoints of a slice, and the most addresses of a subset that are mirrored: 1000, as in
 /// kube-controller-manager.
 const ENDPOINTS_MAX: usize = 1000;
@@ -87,7 +90,8 @@ impl BoxedReconciler for Pass {
             .filter(|slice| slice.metadata.deletion_timestamp.is_none())
             .collect();
         let mut held: BTreeMap<(String, String), Vec<Arc<Slice>>> = BTreeMap::new();
-        let mut doomed = Vec::new();
+        // Of other Endpoints; and those of these that are not needed any more.
+        let (mut doomed, mut spare) = (Vec::new(), Vec::new());
         let uid = endpoints.as_ref().and_then(|endpoints| endpoints.metadata.uid.clone());
         for slice in slices {
             let owners = slice.metadata.owner_references.iter().flatten();
@@ -101,37 +105,31 @@ impl BoxedReconciler for Pass {
         if let Some(endpoints) = endpoints {
             let owner = controller_reference(&*endpoints, &())?;
             let (labels, annotations) = metadata_of(&endpoints, &request.name);
-            for ((family, text), (ports, wanted)) in mirrored(&endpoints)? {
+            let (groups, skipped) = mirrored(&endpoints)?;
+            skipped.tell(context, &endpoints);
+            let mut new = Vec::new();
+            for ((family, text), (ports, wanted)) in groups {
                 let slices = held.remove(&(family.clone(), text)).unwrap_or_default();
                 let refs: Vec<&Slice> = slices.iter().map(|slice| &**slice).collect();
                 let packed = pack(&refs, wanted, ENDPOINTS_MAX);
-                if !packed.create.is_empty() && !fresh::is_live(&client.api(), &*endpoints).await? {
-                    return Ok(Action::await_change());
-                }
-                for endpoints in packed.create {
-                    let slice = Slice {
-                        metadata: ObjectMeta {
-                            generate_name: Some(name_prefix(&request.name)),
-                            namespace: Some(request.namespace.to_string()),
-                            labels: Some(labels.clone()),
-                            annotations: Some(annotations.clone()),
-                            owner_references: Some(vec![owner.clone()]),
-                            ..ObjectMeta::default()
-                        },
-                        address_type: family.clone(),
-                        endpoints: Some(endpoints),
-                        ports: Some(ports.clone()),
-                    };
-                    match api.create(&slice).await {
-                        Err(error) if is_namespace_terminating(&error) => {}
-                        created => _ = created?,
-                    }
-                }
+                new.extend(packed.create.into_iter().map(|endpoints| Slice {
+                    metadata: ObjectMeta {
+                        generate_name: Some(name_prefix(&request.name)),
+                        namespace: Some(request.namespace.to_string()),
+                        labels: Some(labels.clone()),
+                        annotations: Some(annotations.clone()),
+                        owner_references: Some(vec![owner.clone()]),
+                        ..ObjectMeta::default()
+                    },
+                    address_type: family.clone(),
+                    endpoints: Some(endpoints),
+                    ports: Some(ports.clone()),
+                }));
                 let mut update: BTreeMap<usize, Vec<Endpoint>> =
                     packed.update.into_iter().collect();
                 for (at, slice) in slices.into_iter().enumerate() {
                     if packed.delete.contains(&at) {
-                        doomed.push(slice);
+                        spare.push(slice);
                         continue;
                     }
                     let endpoints = update.remove(&at);
@@ -146,8 +144,29 @@ impl BoxedReconciler for Pass {
                     }
                 }
             }
+            spare.extend(held.into_values().flatten());
+            for mut slice in new {
+                // A slice to delete becomes one to create.
+                let reused = spare.iter().position(|old| old.address_type == slice.address_type);
+                if let Some(old) = reused.map(|at| spare.remove(at)) {
+                    slice.metadata.generate_name = None;
+                    slice.metadata.name.clone_from(&old.metadata.name);
+                    slice.metadata.resource_version.clone_from(&old.metadata.resource_version);
+                    api.replace(&slice).await?;
+                    continue;
+                }
+                if !fresh::is_live(&client.api(), &*endpoints).await? {
+                    return Ok(Action::await_change());
+                }
+                match api.create(&slice).await {
+                    Err(error) if is_namespace_terminating(&error) => {}
+                    created => _ = created?,
+                }
+            }
+        } else {
+            spare.extend(held.into_values().flatten());
         }
-        doomed.extend(held.into_values().flatten());
+        doomed.append(&mut spare);
         for slice in doomed {
             let name = slice.metadata.name.as_deref().unwrap_or_default();
             let uid = slice.metadata.uid.as_deref().unwrap_or_default();
@@ -176,31 +195,67 @@ fn metadata_of(
     labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
     let mut annotations = endpoints.metadata.annotations.clone().unwrap_or_default();
     annotations.retain(|name, _| !OWN_ANNOTATIONS.contains(&name.as_str()));
-    // It tells the time of the change that is mirrored.
-    let trigger = endpoints.metadata.annotations.as_ref().and_then(|all| all.get(TRIGGER_TIME));
-    annotations.extend(trigger.map(|trigger| (TRIGGER_TIME.to_owned(), trigger.clone())));
     (labels, annotations)
 }
 
 /// Endpoints by address type and by their ports as text, with the ports.
 type Groups = BTreeMap<(String, String), (Vec<EndpointPort>, Vec<Endpoint>)>;
 
-/// The endpoints of Endpoints, by address type and ports.
-fn mirrored(endpoints: &Endpoints) -> Result<Groups, BoxError> {
-    let mut groups = Groups::new();
+/// The numbers of addresses that are not mirrored.
+#[derive(Debug, Default)]
+struct Skipped {
+    /// They are none.
+    invalid: usize,
+    /// All, with those above the most of a subset.
+    all: usize,
+}
+
+impl Skipped {
+    /// Says in events of the Endpoints what is not mirrored.
+    fn tell(&self, context: &Context, endpoints: &Endpoints) {
+        let recorder = context.recorder().as_component(EVENT_SOURCE);
+        let reference = ObjectReference::of(endpoints);
+        let Self { invalid, all } = self;
+        if *invalid > 0 {
+            let note =
+                format!("Skipped {invalid} invalid IP addresses when mirroring to EndpointSlices");
+            recorder.warning(&reference, "InvalidIPAddress", note);
+        }
+        if all > invalid {
+            let note = format!(
+                "A max of {ENDPOINTS_MAX} addresses can be mirrored to EndpointSlices per Endpoints subset. {all} addresses were skipped"
+            );
+            recorder.warning(&reference, "TooManyAddressesToMirror", note);
+        }
+    }
+}
+
+/// The endpoints of Endpoints, by address type and ports, and what is left out.
+fn mirrored(endpoints: &Endpoints) -> Result<(Groups, Skipped), BoxError> {
+    let (mut groups, mut skipped) = (Groups::new(), Skipped::default());
     for subset in endpoints.subsets.iter().flatten() {
         let ports = ports(subset);
         let text = serde_json::to_string(&ports)?;
         let ready = subset.addresses.iter().flatten().map(|address| (address, true));
         let unready = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
-        for (address, is_ready) in ready.chain(unready).take(ENDPOINTS_MAX) {
-            let Some(ip) = parse_address(&address.ip) else { continue };
+        let mut n_mirrored = 0;
+        for (address, is_ready) in ready.chain(unready) {
+            if n_mirrored == ENDPOINTS_MAX {
+                skipped.all += 1;
+                continue;
+            }
+            let Some(ip) = parse_address(&address.ip) else {
+                skipped.invalid += 1;
+                skipped.all += 1;
+                continue;
+            };
+            n_mirrored += 1;
             let key = (Family::of(ip).as_str().to_owned(), text.clone());
             let (_, group) = groups.entry(key).or_insert_with(|| (ports.clone(), Vec::new()));
             group.push(endpoint(address, is_ready));
         }
     }
-    Ok(groups)
+    Ok((groups, skipped))
 }
 
 fn ports(subset: &EndpointSubset) -> Vec<EndpointPort> {

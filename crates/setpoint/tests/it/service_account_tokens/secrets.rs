@@ -32,6 +32,11 @@ async fn a_secret_gets_a_token_that_does_not_expire() {
         world.settled().await;
         let filled = world.secret("s").await;
         assert_eq!(decoded(&filled, "namespace"), "default");
+        let mut own = secret("own", "a");
+        own["stringData"] = json!({"namespace": "foo"});
+        world.create(SECRETS, own).await;
+        world.settled().await;
+        assert_eq!(decoded(&world.secret("own").await, "namespace"), "foo");
         assert_eq!(
             filled["metadata"]["annotations"]["kubernetes.io/service-account.uid"],
             uid
@@ -79,8 +84,15 @@ async fn a_secrets_token_ends_with_the_secret_and_the_secret_with_the_account() 
         world.settled().await;
         let token = async |name| decoded(&world.secret(name).await, "token");
         let (of_s, of_t, of_u) = (token("s").await, token("t").await, token("u").await);
+        let path = format!("{ACCOUNTS}/a");
+        let mut account = world.admin(Method::GET, &path, Value::Null).await.body;
+        account["secrets"] = json!([{"name": "x"}, {"name": "s"}]);
+        assert_eq!(world.admin(Method::PUT, &path, account).await.code, 200);
         world.delete(&format!("{SECRETS}/s")).await;
         world.settled().await;
+        // Its account lists it no more, but other names.
+        let account = world.admin(Method::GET, &path, Value::Null).await.body;
+        assert_eq!(account["secrets"], json!([{"name": "x"}]));
         assert_eq!(world.whoami(&of_s).await, Err(401));
         // A token of the same key that the Secret does not have.
         let path = format!("{SECRETS}/t");
@@ -91,7 +103,7 @@ async fn a_secrets_token_ends_with_the_secret_and_the_secret_with_the_account() 
         let review = world.review(&of_t, &[]).await;
         assert_eq!(
             review["error"],
-            "[invalid bearer token, token does not match server's copy]"
+            "[invalid bearer token, Token does not match server's copy]"
         );
         // Marked as invalid.
         let mut marked = world.secret("u").await;
