@@ -229,11 +229,21 @@ impl Api {
     }
 }
 
+/// The reason that the client gives an answer which is no `Status`.
+const NO_STATUS: &str = "Failed to parse error data";
+
 fn from_kube(error: kube_client::Error) -> RequestError {
     match error {
         kube_client::Error::Api(status) => {
             match serde_json::to_value(&*status).and_then(serde_json::from_value::<Status>) {
-                Ok(status) => RequestError::Api(ApiError(Box::new(status))),
+                Ok(mut status) => {
+                    // The text of a proxy, not of an API server: as client-go shows it.
+                    if status.reason == NO_STATUS && status.code == Some(503) {
+                        "the server is currently unable to handle the request"
+                            .clone_into(&mut status.message);
+                    }
+                    RequestError::Api(ApiError(Box::new(status)))
+                }
                 Err(error) => RequestError::transport(error),
             }
         }

@@ -199,6 +199,23 @@ async fn things_of_another_server_are_discovered_written_read_and_watched() {
     stage.served.stop().await;
 }
 
+/// A server that starts after its registration refuses the first requests.
+#[tokio::test]
+async fn documents_of_a_server_that_was_not_ready_come_with_its_readiness() {
+    let stage = Stage::new().await;
+    stage.extension.set(Mode::Code(403));
+    stage.create_service().await;
+    stage.create(SERVICES, &stage.api_service()).await;
+    let asked = async || stage.extension.take().iter().any(|seen| seen.path.ends_with("/apis"));
+    until("discovery is asked for", asked, |asked| *asked).await;
+    stage.extension.set(Mode::Serve);
+    let known = async || get(&stage.client, "/openapi/v3").await.1;
+    let known = until("its OpenAPI is known", known, |index| index.contains("ext.example.com"));
+    // Documents that were fetched are fetched again after a minute.
+    tokio::time::timeout(Duration::from_secs(40), known).await.unwrap();
+    stage.served.stop().await;
+}
+
 #[tokio::test]
 async fn server_gets_the_user_in_headers_and_the_request_as_it_was() {
     let stage = Stage::new().await;

@@ -33,3 +33,26 @@ async fn a_refused_document_says_why() {
     assert_eq!(end["message"], "the server does not allow this method on the requested resource");
     assert_eq!((&end["reason"], &end["code"]), (&json!("MethodNotAllowed"), &json!(405)));
 }
+
+#[tokio::test]
+async fn requests_for_deprecated_versions_are_marked() {
+    let events = logged("- {level: Metadata, resources: [{group: \"\"}]}\n", async |server| {
+        for resource in ["endpoints", "configmaps"] {
+            let path = format!("/api/v1/namespaces/default/{resource}/x");
+            send(server, jane(), Method::GET, &path, Value::Null).await;
+        }
+    })
+    .await;
+    let marks = |resource: &str| {
+        let is_it = |event: &&Value| {
+            event["objectRef"]["resource"] == resource
+                && event["user"]["username"] == "jane"
+                && event["stage"] == "ResponseComplete"
+        };
+        let event = events.iter().find(is_it).unwrap_or_else(|| panic!("{events:#?}"));
+        ["k8s.io/deprecated", "k8s.io/removed-release"]
+            .map(|name| event["annotations"][name].clone())
+    };
+    assert_eq!(marks("endpoints"), [json!("true"), Value::Null]);
+    assert_eq!(marks("configmaps"), [Value::Null, Value::Null]);
+}

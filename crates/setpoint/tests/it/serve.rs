@@ -185,6 +185,15 @@ async fn certificate_of_the_files_is_presented() {
     assert_eq!(authority, made.cert.pem().replace("\r\n", "\n"));
     get(config).await.unwrap();
     served.stop().await;
+    // Unless a file names the authorities.
+    let others = rcgen::generate_simple_self_signed(["other".to_owned()]).unwrap().cert.pem();
+    let root = dir.path().join("root.pem");
+    std::fs::write(&root, &others).unwrap();
+    let plane = ControlPlane::builder().build();
+    let served = Served::start(dir.path(), "r", plane, local().root_ca_file(root)).await;
+    let normal = |pem: &str| pem.replace("\r\n", "\n").trim().to_owned();
+    assert_eq!(normal(&served.ca), normal(&others));
+    served.stop().await;
 }
 
 #[tokio::test]
@@ -193,6 +202,7 @@ async fn invalid_options_are_errors_before_anything_is_served() {
     let missing = dir.path().join("missing");
     for options in [
         local().client_ca_file(&missing),
+        local().root_ca_file(&missing),
         local().token_auth_file(&missing),
         local().tls_files(CertificateFiles::in_folder(&missing)),
         local().tls_san("no name"),
