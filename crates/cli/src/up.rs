@@ -161,8 +161,8 @@ struct CertificateOptions {
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
     /// The authorities (PEM) that clients verify this server with: in the ConfigMaps
-    /// `kube-root-ca.crt`, Secrets with tokens and the kubeconfig. Read at start. Default: the CA of
-    /// the certificate folder, or what --tls-cert-file has.
+    /// `kube-root-ca.crt`, Secrets with tokens and the kubeconfig. Read at start. Default: the CA
+    /// of the certificate folder, or what --tls-cert-file has.
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
     /// Additional authorities (PEM) for client certificates: the common name is the user, each

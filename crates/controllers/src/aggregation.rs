@@ -6,9 +6,9 @@
 //! The rules of the matching roles are joined in the order of the roles' names, each rule once, and
 //! applied as field manager `clusterrole-aggregation-controller`, which takes the field from
 //! anybody who edited it. If no role matches, the field is given back: rules that somebody else
-//! wrote stay, as in the reference. Every aggregated role is compared when any ClusterRole changes: one may
-//! be the source of another. The rules are those of kube-controller-manager's controller of that
-//! name.
+//! wrote stay, as in the reference. Every aggregated role is compared when any ClusterRole changes:
+//! one may be the source of another. The rules are those of kube-controller-manager's controller of
+//! that name.
 
 use crate::api::{Api, RequestError, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
