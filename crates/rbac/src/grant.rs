@@ -61,6 +61,20 @@ pub fn missing<'r>(rules: impl IntoIterator<Item = &'r Rule>, held: &[&Rule]) ->
     Some(Missing::Rights(lines.join("\n")))
 }
 
+/// The single rights of a rule that `held` does not cover, as rules. Linear in their number and in
+/// `held`: for rules of the server itself.
+pub fn missing_rules(rule: &Rule, held: &[&Rule]) -> Vec<Rule> {
+    let mut missing = Vec::new();
+    for right in rights(rule) {
+        for verb in &rule.verbs {
+            if !held.iter().any(|held| covers(held, verb, &right, &mut 0)) {
+                missing.push(right.rule(verb));
+            }
+        }
+    }
+    missing
+}
+
 /// One right without its verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Right<'r> {
@@ -139,6 +153,19 @@ fn covers_whole(held: &Rule, rule: &Rule) -> bool {
 }
 
 impl Right<'_> {
+    fn rule(&self, verb: &str) -> Rule {
+        let mut rule = Rule { verbs: vec![verb.to_owned()], ..Rule::default() };
+        match *self {
+            Right::Resource { group, resource, name } => {
+                rule.api_groups.push(group.to_owned());
+                rule.resources.push(resource.to_owned());
+                rule.resource_names.extend(name.map(str::to_owned));
+            }
+            Right::Path(url) => rule.non_resource_urls.push(url.to_owned()),
+        }
+        rule
+    }
+
     fn line(&self, verbs: &[&str]) -> String {
         let verbs: Vec<String> = verbs.iter().map(|verb| quote(verb)).collect();
         let mut line = match self {

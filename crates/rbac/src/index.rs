@@ -296,12 +296,17 @@ impl Found<'_> {
             namespace => format!("RoleBinding {}", quote(&format!("{}/{namespace}", self.name))),
         };
         let kind = if *is_cluster { "ClusterRole" } else { "Role" };
-        let groups: HashSet<&str> = subject.groups.iter().map(AsRef::as_ref).collect();
-        let is_of_user = |bound: &&Bound| match bound.is_group {
-            true => groups.contains(&*bound.name),
-            false => *bound.name == *subject.user,
+        let shown = match &self.binding.subjects[..] {
+            [one] => &*one.shown,
+            many => {
+                let groups: HashSet<&str> = subject.groups.iter().map(AsRef::as_ref).collect();
+                let is_of_user = |bound: &&Bound| match bound.is_group {
+                    true => groups.contains(&*bound.name),
+                    false => *bound.name == *subject.user,
+                };
+                many.iter().find(is_of_user).map_or("", |bound| &*bound.shown)
+            }
         };
-        let shown = self.binding.subjects.iter().find(is_of_user).map_or("", |bound| &*bound.shown);
         format!("RBAC: allowed by {binding} of {kind} {} to {shown}", quote(role))
     }
 }

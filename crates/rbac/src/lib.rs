@@ -37,6 +37,6 @@ pub mod grant;
 pub mod index;
 pub mod rule;
 
-pub use grant::missing;
+pub use grant::{missing, missing_rules};
 pub use index::{Index, MissingRole, Subject, Verdict, aggregate};
 pub use rule::{Request, Rule, rules_of};

@@ -558,7 +558,7 @@ mod tests {
             .authorize(&request(Identity::new("bob", [])), &Figures::default())
             .await
             .unwrap_err();
-        assert!(error.0.message.ends_with(": c, b"), "{}", error.0.message);
+        assert!(error.0.message.ends_with(": c\nb"), "{}", error.0.message);
     }
 
     #[tokio::test]

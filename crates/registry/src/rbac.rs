@@ -533,10 +533,8 @@ fn complete(object: &mut Value, wanted: &Value) -> bool {
     if wanted.get("aggregationRule").is_none() {
         let (held, new) = (rules_of(object), rules_of(wanted));
         let held: Vec<&Rule> = held.iter().collect();
-        let lacking = new.iter().zip(wanted["rules"].as_array().into_iter().flatten());
-        let lacking = lacking.filter(|(rule, _)| setpoint_rbac::missing([*rule], &held).is_some());
-        let lacking: Vec<Value> = lacking.map(|(_, rule)| rule.clone()).collect();
-        is_changed |= append(object, "rules", lacking);
+        let lacking = new.iter().flat_map(|rule| setpoint_rbac::missing_rules(rule, &held));
+        is_changed |= append(object, "rules", lacking.map(|rule| json!(rule)).collect());
     }
     let subjects = object.get("subjects").and_then(Value::as_array).cloned().unwrap_or_default();
     let is_bound = |wanted: &&Value| {

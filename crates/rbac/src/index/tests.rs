@@ -60,6 +60,26 @@ fn a_missing_role_is_named_and_does_not_hide_another_binding() {
 }
 
 #[test]
+fn a_binding_counts_once_for_a_user_and_names_its_first_subject() {
+    let mut index = Index::default();
+    index.put_role("", "reader", &role("get"));
+    let both = json!([
+        {"kind": "Group", "name": "team"}, {"kind": "User", "name": "x"}, {"kind": "Group", "name": "other"},
+    ]);
+    index.put_binding("", "b", &binding("ClusterRole", "reader", both.clone()));
+    index.put_binding("", "gone", &binding("ClusterRole", "gone", both));
+    let of = Subject { user: "x", groups: &["other", "team"] };
+    assert_eq!(index.rules(&of, "").len(), 1);
+    let missing = index.missing_roles(&of, "");
+    let missing: Vec<String> = missing.iter().map(MissingRole::to_string).collect();
+    assert_eq!(missing, [r#"clusterrole.rbac.authorization.k8s.io "gone" not found"#]);
+    let allowed = decide(&index, "x", &["other", "team"], "").allowed.unwrap();
+    assert!(allowed.ends_with(r#"to Group "team""#), "{allowed}");
+    let allowed = decide(&index, "x", &["other"], "").allowed.unwrap();
+    assert!(allowed.ends_with(r#"to User "x""#), "{allowed}");
+}
+
+#[test]
 fn deleting_everything_leaves_nothing() {
     let mut index = Index::default();
     index.put_role("", "r", &role("get"));

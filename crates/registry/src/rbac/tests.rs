@@ -5,12 +5,15 @@ use crate::testing::Bench;
 #[test]
 fn a_role_is_completed_and_extra_rights_stay() {
     let pods = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
-    let nodes = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"]});
+    let one = |verb: &str, resource: &str| json!({"verbs": [verb], "apiGroups": [""], "resources": [resource]});
     let all = json!({"verbs": ["*"], "apiGroups": ["x"], "resources": ["*"]});
     let mut role = json!({"rules": [pods, all]});
-    let wanted = json!({"rules": [pods, nodes]});
+    let more = json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "nodes"]});
+    let wanted = json!({"rules": [pods, more]});
     assert!(complete(&mut role, &wanted));
-    assert_eq!(role, json!({"rules": [pods, all, nodes]}));
+    // Right by right, as in the reference.
+    let lacking = [one("list", "pods"), one("get", "nodes"), one("list", "nodes")];
+    assert_eq!(role["rules"], json!([pods, all, lacking[0], lacking[1], lacking[2]]));
     assert!(!complete(&mut role, &wanted));
     let own = |value: &str| json!({"metadata": {"annotations": {AUTO_UPDATE: value}}});
     assert!(is_protected(&own("false")) && !is_protected(&own("true")));
