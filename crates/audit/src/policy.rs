@@ -440,7 +440,11 @@ mod tests {
     fn a_namespace_is_in_itself() {
         let policy = policy("- {level: Metadata, namespaces: [shop]}");
         for (name, expected) in [("shop", AuditLevel::Metadata), ("bank", AuditLevel::None)] {
-            assert_eq!(level(&policy, &request("get", "namespaces", "", name)), expected, "{name}");
+            assert_eq!(
+                level(&policy, &request("get", "namespaces", name, name)),
+                expected,
+                "{name}"
+            );
         }
     }
 

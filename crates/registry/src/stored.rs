@@ -1,5 +1,6 @@
 //! Stored values: decoding, and the API errors for the store's errors.
 use serde_json::Value;
+use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason};
 use setpoint_schema::apply::Owners;
 use setpoint_store::{ReadFault, StoreError, is_sealed};
@@ -27,8 +28,10 @@ pub(crate) fn store_error(error: StoreError) -> ApiError {
             Reason::Timeout,
             "Timeout: request did not complete within requested timeout - context deadline exceeded",
         ),
+        // Nothing has happened: clients try again, with client-go by themselves.
         StoreError::Unavailable(_) | StoreError::Closed => {
             ApiError::new(503, Reason::ServiceUnavailable, error.to_string())
+                .with_details(Details { retry_after_seconds: 1, ..Details::default() })
         }
         // RFC 4918: no room for the state that the request leads to. Kubernetes has no reason for
         // it.

@@ -11,9 +11,10 @@ use crate::tasks::{Spawner, Tasks};
 use crate::timeouts::{Overdue, RequestGuard, Timeouts};
 use crate::turn::Turns;
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, Version, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::future::poll_fn;
@@ -174,6 +175,11 @@ where
             if response.extensions_mut().remove::<GoAway>().is_some() {
                 last.cancel();
             }
+            if protocol == Protocol::Http1
+                && let Some(phrase) = phrase(response.status())
+            {
+                response.extensions_mut().insert(phrase);
+            }
             let conversation = Conversation::take(&mut response);
             if let Some(mut unread) = leftover.take() {
                 if protocol == Protocol::Http1
@@ -270,6 +276,18 @@ where
     }
 }
 
+/// What Go's server calls a status, where that differs from the standard: some clients show it.
+fn phrase(status: StatusCode) -> Option<ReasonPhrase> {
+    Some(match status {
+        StatusCode::PAYLOAD_TOO_LARGE => ReasonPhrase::from_static(b"Request Entity Too Large"),
+        StatusCode::URI_TOO_LONG => ReasonPhrase::from_static(b"Request URI Too Long"),
+        StatusCode::RANGE_NOT_SATISFIABLE => {
+            ReasonPhrase::from_static(b"Requested Range Not Satisfiable")
+        }
+        _ => return None,
+    })
+}
+
 fn builder(spawner: Spawner, protocol: Protocol, limits: &Limits) -> auto::Builder<Spawner> {
     let mut builder = auto::Builder::new(spawner);
     // The timeout for a head is in `timeouts`: hyper's would also close idle connections.
@@ -285,6 +303,8 @@ fn builder(spawner: Spawner, protocol: Protocol, limits: &Limits) -> auto::Build
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams_max)
+        // A client may give up all of its requests at once: the connection has others, too.
+        .max_pending_accept_reset_streams(limits.streams_max as usize)
         .max_header_list_size(HEAD_BYTES_MAX)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(limits.of_peer(PING_MAX));

@@ -10,7 +10,7 @@ pub(crate) const HEADER: HeaderName = HeaderName::from_static("audit-id");
 
 /// The audit id of a request.
 pub(crate) fn of(headers: &HeaderMap, rng: &Mutex<SmallRng>) -> HeaderValue {
-    if let Some(id) = headers.get(HEADER) {
+    if let Some(id) = headers.get(HEADER).filter(|id| !id.is_empty()) {
         return id.clone();
     }
     let random: u128 = rng.lock().random();
@@ -46,5 +46,10 @@ mod tests {
         assert!("89ab".contains(&id[19..20]), "{id}");
         let hyphens: Vec<_> = id.match_indices('-').map(|(at, _)| at).collect();
         assert_eq!(hyphens, [8, 13, 18, 23]);
+        let of_text = |text: &'static str| {
+            of(&HeaderMap::from_iter([(HEADER, HeaderValue::from_static(text))]), &rng)
+        };
+        assert_eq!(of_text("a"), "a");
+        assert_eq!(of_text("").len(), 36, "an empty one is none");
     }
 }

@@ -204,7 +204,12 @@ impl Criteria {
             let meta = object.and_then(|object| object.get("metadata"));
             meta.is_some_and(|meta| objects.matches(|key| meta["labels"].get(key)?.as_str()))
         };
-        if !objects.is_everything() && !matches(object) && !matches(review.old) {
+        // A Scale has none of the labels of its object.
+        let (object, old) = match &review.scales {
+            Some(scales) => (Some(&scales.new), Some(&scales.old)),
+            None => (object, review.old),
+        };
+        if !objects.is_everything() && !matches(object) && !matches(old) {
             return Ok(false);
         }
         let namespaces = self.namespaces.as_ref().map_err(ApiError::internal)?;

@@ -64,7 +64,11 @@ pub(super) async fn in_version<'t>(
             }
             tree(&shown)
         }
-        None => convert::to_served(row, object.clone()),
+        // As the request reads it; a conversion to the version of a rule drops nothing more.
+        None => {
+            let own = convert::to_served(review.resource, object.clone())?;
+            convert::to_version(row, own)
+        }
     }
     .map(Cow::Owned)
 }

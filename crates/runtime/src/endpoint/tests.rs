@@ -127,7 +127,7 @@ async fn a_panic_is_answered_with_500_and_a_large_body_with_413() {
     assert_eq!(ask(unknown, &mut tasks).await, "HTTP/1.1 404 Not Found");
     let large = "POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 1048577\r\n\r\n";
     let large = format!("{large}{}", "a".repeat((1 << 20) - large.len()));
-    assert_eq!(ask(large, &mut tasks).await, "HTTP/1.1 413 Payload Too Large");
+    assert_eq!(ask(large, &mut tasks).await, "HTTP/1.1 413 Request Entity Too Large");
     let stalled = "POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nabc".to_owned();
     assert_eq!(ask(stalled, &mut tasks).await, "HTTP/1.1 408 Request Timeout");
 }

@@ -421,6 +421,38 @@ async fn peer_is_told_how_many_streams_it_may_have() {
     assert!(settings.chunks(6).any(|setting| *setting == [0, 3, 0, 0, 0, 7]), "{settings:?}");
 }
 
+/// Such as informers that are stopped at once.
+#[tokio::test(start_paused = true)]
+async fn requests_that_are_given_up_at_once_leave_the_others() {
+    let mut tasks = JoinSet::new();
+    let stop = CancellationToken::new();
+    let mut near = connect(&mut tasks, Protocol::Http2, &stop, async |_| full("a"));
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+    };
+    // GET, http, `/`, and the authority `a`.
+    let headers = |stream| frame(1, 0x5, stream, &[0x82, 0x86, 0x84, 0x01, 1, b'a']);
+    let given_up = |stream| frame(3, 0, stream, &[0, 0, 0, 8]);
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    sent.extend(frame(4, 0, 0, &[]));
+    for n in 0..100 {
+        sent.extend([headers(2 * n + 1), given_up(2 * n + 1)].concat());
+    }
+    sent.extend(headers(201));
+    near.write_all(&sent).await.unwrap();
+    loop {
+        let mut head = [0; 9];
+        near.read_exact(&mut head).await.unwrap();
+        let [_, high, low, kind, .., stream] = head;
+        assert_ne!(kind, 7, "the connection goes away");
+        near.read_exact(&mut vec![0; u16::from_be_bytes([high, low]).into()]).await.unwrap();
+        if (kind, stream) == (1, 201) {
+            break;
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn http2_request_with_an_invalid_target_is_reset() {
     let (mut tasks, mut peers) = (JoinSet::new(), JoinSet::new());
