@@ -10,9 +10,10 @@
 //! | does not exist, or has another uid than the Secret's annotation | is deleted |
 //! | exists | gets what is missing: `token`, `ca.crt`, `namespace`, the annotation with the uid |
 //!
-//! The deletion of an account enqueues its namespace, whose Secrets are then listed. Writes carry
-//! the uid and the version of the Secret that was read. Such tokens do not expire: they end with
-//! their Secret. The rules are those of kube-controller-manager's `tokens-controller`.
+//! The deletion of an account enqueues its namespace, whose Secrets are then listed. The deletion of
+//! a Secret enqueues its account, which then no longer lists it. Writes carry the uid and the
+//! version of the object that was read. Such tokens do not expire: they end with their Secret. The
+//! rules are those of kube-controller-manager's `tokens-controller`.
 
 use crate::api::{Api, RequestError, as_read, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
@@ -106,11 +107,25 @@ impl TokenSecrets {
                     is_deleted.then(namespace).into_iter().collect()
                 },
             )
+            .watches(Watch::<Secret>::metadata(), of_deleted)
             .sync_timeout(None)
             .build(Boxed(pass))?;
         manager.add(controller)?;
         Ok(manager.run(stop).await?)
     }
+}
+
+/// The key of a deleted Secret with the account that lists it: `account:secret`, which is no name.
+fn of_deleted(event: &Event<PartialObjectMeta<Secret>>) -> Vec<Request> {
+    let Event::Deleted { tombstone } = event else { return Vec::new() };
+    let secret = tombstone.object().and_then(|secret| secret.get().ok());
+    let annotations = secret.as_ref().and_then(|secret| secret.metadata.annotations.as_ref());
+    let account = annotations.and_then(|all| all.get(ACCOUNT_NAME));
+    let key = event.key();
+    let named = account.filter(|account| dns1123_subdomain(account).is_empty());
+    let of_account =
+        |account| Request::new(key.namespace.clone(), format!("{account}:{}", key.name));
+    named.map(of_account).into_iter().collect()
 }
 
 struct Pass {
@@ -129,12 +144,13 @@ impl BoxedReconciler for Pass {
         let is_watched = match &*request.namespace {
             "" => self.namespace(&request.name, client).await?,
             namespace => {
+                if let Some((account, secret)) = request.name.split_once(':') {
+                    self.forget(namespace, account, secret).await?;
+                    return Ok(Action::await_change());
+                }
                 let path = format!("/api/v1/namespaces/{namespace}/secrets/{}", request.name);
                 match self.api.get_opt(&path).await? {
-                    None => {
-                        self.forget(namespace, &request.name).await?;
-                        true
-                    }
+                    None => true,
                     Some(secret) => self.secret(secret, client).await?,
                 }
             }
@@ -164,31 +180,25 @@ impl Pass {
         Ok(is_watched)
     }
 
-    /// Removes a deleted Secret from the lists of its namespace's accounts.
-    async fn forget(&self, namespace: &str, secret: &str) -> Result<(), BoxError> {
-        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
-        let is_it = |entry: &Value| entry["name"] == secret;
-        let mut naming = Vec::new();
-        self.api
-            .list_pages(&path, |account| {
-                let named = account["secrets"].as_array();
-                if named.is_some_and(|named| named.iter().any(is_it)) {
-                    naming.push(account);
-                }
-            })
-            .await?;
-        for account in naming {
-            let named = account["secrets"].as_array().into_iter().flatten();
-            let others: Vec<&Value> = named.filter(|entry| !is_it(entry)).collect();
-            let patch = json!({
-                "metadata": {
-                    "uid": account.uid(), "resourceVersion": account.resource_version(),
-                },
-                "secrets": others,
-            });
-            let path = format!("{path}/{}", account.name());
-            ignore_not_found(self.api.merge_patch(&path, &patch).await)?;
+    /// Removes a Secret that is gone from the list of its account.
+    async fn forget(&self, namespace: &str, account: &str, secret: &str) -> Result<(), BoxError> {
+        let root = format!("/api/v1/namespaces/{namespace}");
+        let path = format!("{root}/serviceaccounts/{account}");
+        let Some(account) = self.api.get_opt(&path).await? else { return Ok(()) };
+        let is_it = |entry: &&Value| entry["name"] == secret;
+        let named = || account["secrets"].as_array().into_iter().flatten();
+        // Another one may have its name by now.
+        if !named().any(|entry| is_it(&entry))
+            || self.api.get_opt(&format!("{root}/secrets/{secret}")).await?.is_some()
+        {
+            return Ok(());
         }
+        let others: Vec<&Value> = named().filter(|entry| !is_it(entry)).collect();
+        let patch = json!({
+            "metadata": {"uid": account.uid(), "resourceVersion": account.resource_version()},
+            "secrets": others,
+        });
+        ignore_not_found(self.api.merge_patch(&path, &patch).await)?;
         Ok(())
     }
 

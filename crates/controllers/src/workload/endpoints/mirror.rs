@@ -90,8 +90,7 @@ impl BoxedReconciler for Pass {
             .filter(|slice| slice.metadata.deletion_timestamp.is_none())
             .collect();
         let mut held: BTreeMap<(String, String), Vec<Arc<Slice>>> = BTreeMap::new();
-        // Of other Endpoints; and those of these that are not needed any more.
-        let (mut doomed, mut spare) = (Vec::new(), Vec::new());
+        let mut doomed = Vec::new();
         let uid = endpoints.as_ref().and_then(|endpoints| endpoints.metadata.uid.clone());
         for slice in slices {
             let owners = slice.metadata.owner_references.iter().flatten();
@@ -107,7 +106,7 @@ impl BoxedReconciler for Pass {
             let (labels, annotations) = metadata_of(&endpoints, &request.name);
             let (groups, skipped) = mirrored(&endpoints)?;
             skipped.tell(context, &endpoints);
-            let mut new = Vec::new();
+            let (mut new, mut unused) = (Vec::new(), Vec::new());
             for ((family, text), (ports, wanted)) in groups {
                 let slices = held.remove(&(family.clone(), text)).unwrap_or_default();
                 let refs: Vec<&Slice> = slices.iter().map(|slice| &**slice).collect();
@@ -129,7 +128,7 @@ impl BoxedReconciler for Pass {
                     packed.update.into_iter().collect();
                 for (at, slice) in slices.into_iter().enumerate() {
                     if packed.delete.contains(&at) {
-                        spare.push(slice);
+                        unused.push(slice);
                         continue;
                     }
                     let endpoints = update.remove(&at);
@@ -144,29 +143,35 @@ impl BoxedReconciler for Pass {
                     }
                 }
             }
-            spare.extend(held.into_values().flatten());
+            // A slice to delete becomes one to create.
+            unused.extend(std::mem::take(&mut held).into_values().flatten());
+            let mut spare: BTreeMap<String, Vec<Arc<Slice>>> = BTreeMap::new();
+            for slice in unused {
+                spare.entry(slice.address_type.clone()).or_default().push(slice);
+            }
+            let mut create = Vec::new();
             for mut slice in new {
-                // A slice to delete becomes one to create.
-                let reused = spare.iter().position(|old| old.address_type == slice.address_type);
-                if let Some(old) = reused.map(|at| spare.remove(at)) {
-                    slice.metadata.generate_name = None;
-                    slice.metadata.name.clone_from(&old.metadata.name);
-                    slice.metadata.resource_version.clone_from(&old.metadata.resource_version);
-                    api.replace(&slice).await?;
+                let Some(old) = spare.get_mut(&slice.address_type).and_then(Vec::pop) else {
+                    create.push(slice);
                     continue;
-                }
-                if !fresh::is_live(&client.api(), &*endpoints).await? {
-                    return Ok(Action::await_change());
-                }
+                };
+                slice.metadata.generate_name = None;
+                slice.metadata.name.clone_from(&old.metadata.name);
+                slice.metadata.resource_version.clone_from(&old.metadata.resource_version);
+                api.replace(&slice).await?;
+            }
+            if !create.is_empty() && !fresh::is_live(&client.api(), &*endpoints).await? {
+                return Ok(Action::await_change());
+            }
+            for slice in create {
                 match api.create(&slice).await {
                     Err(error) if is_namespace_terminating(&error) => {}
                     created => _ = created?,
                 }
             }
-        } else {
-            spare.extend(held.into_values().flatten());
+            doomed.extend(spare.into_values().flatten());
         }
-        doomed.append(&mut spare);
+        doomed.extend(held.into_values().flatten());
         for slice in doomed {
             let name = slice.metadata.name.as_deref().unwrap_or_default();
             let uid = slice.metadata.uid.as_deref().unwrap_or_default();
