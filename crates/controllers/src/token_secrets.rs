@@ -10,8 +10,8 @@
 //! | does not exist, or has another uid than the Secret's annotation | is deleted |
 //! | exists | gets what is missing: `token`, `ca.crt`, `namespace`, the annotation with the uid |
 //!
-//! The deletion of an account enqueues its namespace, whose Secrets are then listed. The deletion of
-//! a Secret enqueues its account, which then no longer lists it. Writes carry the uid and the
+//! The deletion of an account enqueues its namespace, whose Secrets are then listed. The deletion
+//! of a Secret enqueues its account, which then no longer lists it. Writes carry the uid and the
 //! version of the object that was read. Such tokens do not expire: they end with their Secret. The
 //! rules are those of kube-controller-manager's `tokens-controller`.
 
