@@ -40,6 +40,8 @@ pub use envelope::{EnvelopeError, KeyIdError};
 pub use plugin::{FEED_WAIT_MAX, NEGATIVE_INTERVAL, POSITIVE_INTERVAL, WRITE_TTL};
 pub use setpoint_grpc::{Code, RpcError};
 
+use setpoint_object::error::aggregate;
+
 pub(crate) use envelope::{Dek, SourceId, parse, source_id};
 pub(crate) use plugin::Plugin;
 
@@ -132,8 +134,5 @@ pub struct UnhealthyPlugins(pub(crate) Vec<(usize, KmsError)>);
 /// The words of Kubernetes' health check.
 fn text(unhealthy: &[(usize, KmsError)]) -> String {
     let text = |(idx, error): &(usize, KmsError)| format!("kms-provider-{idx}: {error}");
-    match unhealthy {
-        [one] => text(one),
-        several => format!("[{}]", several.iter().map(text).collect::<Vec<_>>().join(", ")),
-    }
+    aggregate(&unhealthy.iter().map(text).collect::<Vec<_>>())
 }

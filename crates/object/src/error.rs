@@ -31,6 +31,15 @@ pub fn chain(error: &dyn Error) -> String {
     text
 }
 
+/// Joins texts of errors as Go's aggregates do: one as it is, otherwise `[a, b]`.
+pub fn aggregate<T: AsRef<str>>(texts: &[T]) -> String {
+    if let [one] = texts {
+        return one.as_ref().to_owned();
+    }
+    let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
+    format!("[{}]", texts.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -168,7 +168,7 @@ pub fn aggregate(errors: &[Error]) -> String {
             texts.push(text);
         }
     }
-    if texts.len() == 1 { texts.swap_remove(0) } else { format!("[{}]", texts.join(", ")) }
+    crate::error::aggregate(&texts)
 }
 
 #[cfg(test)]

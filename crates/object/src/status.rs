@@ -281,6 +281,11 @@ impl ApiError {
             ..Details::default()
         })
     }
+    /// The message, without the words that [`internal`](Self::internal) puts before it.
+    pub fn detail(&self) -> &str {
+        let text = &*self.0.message;
+        text.strip_prefix("Internal error occurred: ").unwrap_or(text)
+    }
     /// 500 with only the message, without reason and details.
     pub fn unclassified(message: impl Into<String>) -> Self {
         Self::new(500, Reason::Unknown, message)

@@ -2,6 +2,7 @@
 
 use crate::rule::{Request, Rule, rules_of};
 use serde_json::Value;
+use setpoint_object::error::aggregate;
 use setpoint_object::field::quote;
 use setpoint_object::users;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -47,17 +48,11 @@ impl Verdict {
     pub fn refusal(&self) -> String {
         match &self.missing_roles[..] {
             [] => String::new(),
-            missing => format!("RBAC: {}", aggregate(missing.iter().map(MissingRole::to_string))),
+            missing => {
+                let texts: Vec<String> = missing.iter().map(MissingRole::to_string).collect();
+                format!("RBAC: {}", aggregate(&texts))
+            }
         }
-    }
-}
-
-/// Errors as Go's aggregates show them: one alone, several in brackets.
-pub fn aggregate(errors: impl IntoIterator<Item = String>) -> String {
-    let errors: Vec<String> = errors.into_iter().collect();
-    match &errors[..] {
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
     }
 }
 

@@ -38,5 +38,5 @@ pub mod index;
 pub mod rule;
 
 pub use grant::{missing, missing_rules};
-pub use index::{Index, MissingRole, Subject, Verdict, aggregate};
+pub use index::{Index, MissingRole, Subject, Verdict};
 pub use rule::{Request, Rule, rules_of};

@@ -49,7 +49,7 @@ impl Actor {
         let (mut triggers, mut documents) = (None, Documents::default());
         // Failed checks, and fetches of discovery that failed, one after the other.
         let (mut failures, mut unfetched) = (0_u32, 0_u32);
-        let (mut fetch_at, mut was_passed) = (Instant::now(), false);
+        let mut fetch_at = Instant::now();
         loop {
             let service = self.service.borrow_and_update().clone();
             let route = self.remote.route();
@@ -71,19 +71,15 @@ impl Actor {
             if !has_answered {
                 self.remote.discovered(self.server.backends(), false);
                 (unfetched, fetch_at) = (0, Instant::now());
-            } else if !is_passed || !was_passed || Instant::now() >= fetch_at {
+            } else if !is_passed || failures > 0 || Instant::now() >= fetch_at {
                 // After a failure, the larger documents are fetched once there is discovery again.
-                let with_open_api = is_passed && unfetched == 0;
-                let mut is_found = self.fetch(&mut documents, with_open_api).await;
-                if is_passed && is_found && !with_open_api {
-                    is_found = self.fetch(&mut documents, true).await;
-                }
+                let wants_open_api = |is_found| is_passed && (unfetched == 0 || is_found);
+                let is_found = self.fetch(&mut documents, wants_open_api).await;
                 self.remote.discovered(self.server.backends(), is_found);
                 unfetched = if is_found { 0 } else { unfetched.saturating_add(1) };
                 let age = backoff(DISCOVERY_BACKOFF, unfetched, DOCUMENTS_AGE);
                 fetch_at = Instant::now() + age;
             }
-            was_passed = is_passed;
             failures = if is_passed { 0 } else { failures.saturating_add(1) };
             let mut pause = backoff(BACKOFF, failures, RESYNC);
             if is_passed && unfetched > 0 {
@@ -148,12 +144,16 @@ impl Actor {
         self.server.serve(request).await.status().as_u16()
     }
 
-    /// Fetches discovery, and `with_open_api` the other documents, and shows them. Returns whether
-    /// there is discovery that can be used.
-    async fn fetch(&self, documents: &mut Documents, with_open_api: bool) -> bool {
+    /// Fetches discovery, and the other documents if `wants_open_api` by whether it was fetched,
+    /// and shows them. Returns whether there is discovery that can be used.
+    async fn fetch(
+        &self,
+        documents: &mut Documents,
+        wants_open_api: impl FnOnce(bool) -> bool,
+    ) -> bool {
         // Never closed. Without a permit, more memory is in use for a moment.
         let _permit = self.fetches.acquire().await;
-        let is_found = documents.refresh(&self.remote, &self.remote.route(), with_open_api).await;
+        let is_found = documents.refresh(&self.remote, &self.remote.route(), wants_open_api).await;
         let Some((backend, has_discovery)) = documents.backend(&self.remote).await else {
             return false;
         };

@@ -51,20 +51,21 @@ struct Answer {
 }
 
 impl Documents {
-    /// Fetches what has changed of discovery, and of the OpenAPI documents if these are wanted.
-    /// What cannot be fetched stays as it was. Returns whether discovery was fetched.
+    /// Fetches what has changed of discovery, and of the OpenAPI documents if these are wanted, by
+    /// whether discovery was fetched. What cannot be fetched stays as it was. Returns whether
+    /// discovery was fetched.
     pub(super) async fn refresh(
         &mut self,
         remote: &Remote,
         route: &Route,
-        with_open_api: bool,
+        wants_open_api: impl FnOnce(bool) -> bool,
     ) -> bool {
         let discovery = discovery(remote, route).await;
         let is_found = discovery.is_some();
         if is_found {
             self.discovery = discovery;
         }
-        if !with_open_api {
+        if !wants_open_api(is_found) {
             return is_found;
         }
         let user = Identity::new("system:aggregator", []);

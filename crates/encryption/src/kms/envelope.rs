@@ -20,6 +20,7 @@ use crate::nonce::NonceSource;
 use bytes::Bytes;
 use hkdf::Hkdf;
 use prost::Message as _;
+use setpoint_object::error::aggregate;
 use setpoint_object::name::{dns1123_label, dns1123_subdomain};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
@@ -136,8 +137,7 @@ pub(crate) fn check(object: &EncryptedObject) -> Result<(), EnvelopeError> {
     }
     match &faults[..] {
         [] => Ok(()),
-        [one] => Err(EnvelopeError::Annotations(one.clone())),
-        several => Err(EnvelopeError::Annotations(format!("[{}]", several.join(", ")))),
+        faults => Err(EnvelopeError::Annotations(aggregate(faults))),
     }
 }
 

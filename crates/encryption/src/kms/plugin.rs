@@ -9,6 +9,7 @@ use futures::future::{BoxFuture, FutureExt as _, Shared, WeakShared};
 use parking_lot::Mutex;
 use prost::Message as _;
 use setpoint_grpc::{RpcError, SocketClient, shortened};
+use setpoint_object::error::aggregate;
 use setpoint_object::time::Timestamp;
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -312,8 +313,7 @@ impl Plugin {
         }
         let reason = match &reasons[..] {
             [] => return Ok(()),
-            [one] => one.clone(),
-            several => format!("[{}]", several.join(", ")),
+            reasons => aggregate(reasons),
         };
         Err(KmsError::Unhealthy { name: name(), reason })
     }

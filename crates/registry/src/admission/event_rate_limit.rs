@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::Value;
 use setpoint_object::bounded::{self, LruCache};
+use setpoint_object::error::aggregate;
 use setpoint_object::field::{self, Error, Path};
 use setpoint_object::{ApiError, Reason};
 use tokio::time::Instant;
@@ -130,8 +131,7 @@ impl Admission for EventRateLimit {
         };
         let result = match &reached[..] {
             [] => Ok(()),
-            [one] => refused(one),
-            several => refused(&format!("[{}]", several.join(", "))),
+            reached => refused(&aggregate(reached)),
         };
         futures::future::ready(result).boxed()
     }

@@ -9,6 +9,7 @@ use amount::{Amounts, Bounds};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use setpoint_object::error::aggregate;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::quantity::Quantity;
 use setpoint_object::{ApiError, GroupVersionResource};
@@ -91,10 +92,7 @@ fn joined(faults: Vec<String>) -> String {
     let mut seen = HashSet::with_capacity(faults.len());
     let all: Vec<&str> =
         faults.iter().map(String::as_str).filter(|fault| seen.insert(*fault)).collect();
-    match &all[..] {
-        [one] => (*one).to_owned(),
-        several => format!("[{}]", several.join(", ")),
-    }
+    aggregate(&all)
 }
 /// The limits of a range for a type of object.
 fn limits<'a>(range: &'a Value, of: &'a str) -> impl Iterator<Item = &'a Value> {

@@ -22,6 +22,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use policy::{Exemptions, LevelVersion, Policy};
 use serde_json::Value;
+use setpoint_object::error::aggregate;
 use setpoint_object::field::{self, quote};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionResource};
@@ -160,12 +161,8 @@ impl PodSecurity {
         }
         if !errors.is_empty() {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            let errors = match &errors[..] {
-                [one] => one.clone(),
-                several => format!("[{}]", several.join(", ")),
-            };
             counts.failed(false, about);
-            let why = format!("Failed to parse policy: {errors}");
+            let why = format!("Failed to parse policy: {}", aggregate(&errors));
             review.annotate("pod-security.kubernetes.io/error", why);
         }
         let subject = Subject::new(template);

@@ -2,6 +2,7 @@
 use super::Definition;
 use crate::kind::set_condition;
 use serde_json::{Map, Value, json};
+use setpoint_object::error::aggregate;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
 use setpoint_schema::crd::{
@@ -270,8 +271,7 @@ fn names(definition: &Value, used: &Used) -> (Map<String, Value>, Option<(&'stat
             .collect();
         match clashes.as_slice() {
             [] => copy(&mut accepted, field, &wanted[field]),
-            [one] => conflict = Some((reason, one.clone())),
-            several => conflict = Some((reason, format!("[{}]", several.join(", ")))),
+            clashes => conflict = Some((reason, aggregate(clashes))),
         }
     }
     copy(&mut accepted, "categories", &wanted["categories"]);

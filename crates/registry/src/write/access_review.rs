@@ -10,10 +10,11 @@ use crate::routed::{Attributes, Requested};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use serde_json::{Map, Value, json};
+use setpoint_object::error::aggregate;
 use setpoint_object::field::{self, Path};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupKind};
-use setpoint_rbac::{MissingRole, aggregate};
+use setpoint_rbac::MissingRole;
 use setpoint_schema::encode::to_bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -189,11 +190,8 @@ impl Write<'_> {
             }
         };
         if !failures.is_empty() {
-            let text = |error: ApiError| {
-                let text = &error.0.message;
-                text.strip_prefix("Internal error occurred: ").unwrap_or(text).to_owned()
-            };
-            faults.push(aggregate(failures.into_iter().map(text)));
+            let texts: Vec<&str> = failures.iter().map(ApiError::detail).collect();
+            faults.push(aggregate(&texts));
         }
         faults.extend(ignored);
         if !faults.is_empty() {
@@ -229,7 +227,7 @@ impl Write<'_> {
         let missing = held.missing_roles.iter().map(MissingRole::to_string);
         let faults: Vec<String> = unlisted.chain(missing).collect();
         if !faults.is_empty() {
-            status["evaluationError"] = aggregate(faults).into();
+            status["evaluationError"] = aggregate(&faults).into();
         }
         status
     }

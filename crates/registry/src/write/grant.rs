@@ -16,12 +16,13 @@ use crate::kind::check::changes_for_collection_only;
 use crate::routed::{Requested, Target};
 use crate::verb::Verb;
 use serde_json::Value;
+use setpoint_object::error::aggregate;
 use setpoint_object::field::quote;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::users::MASTERS;
 use setpoint_object::{ApiError, Reason, Scope};
 use setpoint_rbac::grant::Missing;
-use setpoint_rbac::{Rule, aggregate, rules_of};
+use setpoint_rbac::{MissingRole, Rule, rules_of};
 use std::fmt::Write as _;
 
 impl Write<'_> {
@@ -114,10 +115,10 @@ impl Write<'_> {
         if !user.missing_roles.is_empty() {
             // Named by the resource of the request.
             let resource = self.resource.group_resource();
-            let missing = user.missing_roles.iter();
-            let missing =
-                missing.map(|role| ApiError::not_found(&resource, &role.name).0.message.clone());
-            _ = write!(why, "; resolution errors: [{}]", aggregate(missing));
+            let text =
+                |role: &MissingRole| ApiError::not_found(&resource, &role.name).0.message.clone();
+            let missing: Vec<String> = user.missing_roles.iter().map(text).collect();
+            _ = write!(why, "; resolution errors: [{}]", aggregate(&missing));
         }
         Err(self.refuse(object, &why))
     }

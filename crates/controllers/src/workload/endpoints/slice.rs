@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube_core::metadata::PartialObjectMeta;
 use serde_json::json;
 use setpoint_informer::Object;
+use setpoint_object::error::aggregate;
 use setpoint_object::label::Selector;
 use setpoint_runtime::{
     Action, BoxError, Client, ClientError, Context, Controller, Manager, ObjectReference, Request,
@@ -108,10 +109,9 @@ impl BoxedReconciler for Slices {
             // Until their nodes are known.
             action = Action::requeue();
             let (namespace, name) = (service.namespace(), service.name());
-            let (open, close) = if skipped.len() > 1 { ("[", "]") } else { ("", "") };
             let note = format!(
-                "Error updating Endpoint Slices for Service {namespace}/{name}: {open}{}{close}",
-                skipped.join(", ")
+                "Error updating Endpoint Slices for Service {namespace}/{name}: {}",
+                aggregate(&skipped)
             );
             let recorder = context.recorder().as_component(EVENT_SOURCE);
             let reference = ObjectReference::of(&*service);

@@ -8,6 +8,7 @@ use crate::features::Feature;
 use crate::kind::{list, text};
 use crate::verb::Verb;
 use serde_json::Value;
+use setpoint_object::error::aggregate;
 use setpoint_object::field::quote;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionResource};
@@ -157,8 +158,7 @@ async fn uses(
     }
     Ok(match &errors[..] {
         [] => Ok(false),
-        [error] => Err(error.clone()),
-        errors => Err(format!("[{}]", errors.join(", "))),
+        errors => Err(aggregate(errors)),
     })
 }
 

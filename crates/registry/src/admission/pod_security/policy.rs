@@ -1,6 +1,7 @@
 //! Levels, versions, and the policy of a namespace.
 use crate::kind::list;
 use serde_json::Value;
+use setpoint_object::error::aggregate;
 use setpoint_object::field;
 use setpoint_object::name::{dns1123_label, dns1123_subdomain};
 use std::collections::HashSet;
@@ -138,8 +139,7 @@ impl Policy {
         let (enforce, audit, warn) = (one("enforce"), one("audit"), one("warn"));
         match &errors[..] {
             [] => Ok(Self { enforce, audit, warn }),
-            [one] => Err(format!("PodSecurity configuration error: {one}")),
-            several => Err(format!("PodSecurity configuration error: [{}]", several.join(", "))),
+            errors => Err(format!("PodSecurity configuration error: {}", aggregate(errors))),
         }
     }
     /// The policy of a namespace, with these defaults, and the errors of its labels. A wrong level

@@ -9,6 +9,7 @@ use setpoint_cel::eval::{
 };
 use setpoint_cel::value::Value as Cel;
 use setpoint_object::Reason;
+use setpoint_object::error::aggregate;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
@@ -316,8 +317,7 @@ impl<'v> Evaluation<'v> {
         }
         Ok(match &errors[..] {
             [] => Verdict::Met,
-            [error] => Verdict::Failed(error.clone()),
-            errors => Verdict::Failed(format!("[{}]", errors.join(", "))),
+            errors => Verdict::Failed(aggregate(errors)),
         })
     }
     /// The message of a failed validation.

@@ -371,8 +371,7 @@ impl Mutating<'_> {
 }
 /// The text for a merged object that has not its type.
 fn unconverted(kind: &GroupVersionKind, error: &ApiError) -> String {
-    let text = &error.0.message;
-    let text = text.strip_prefix("Internal error occurred: ").unwrap_or(text);
+    let text = error.detail();
     let by = if text.starts_with("illegal base64") { "error decoding from json: " } else { "" };
     let GroupVersionKind { group, version, kind } = kind;
     format!("unable to convert unstructured object to {group}/{version}, Kind={kind}: {by}{text}")

@@ -8,6 +8,7 @@ use serde_json::Value;
 use setpoint_cel::eval::{self, Context, EXPRESSION_COST_MAX};
 use setpoint_cel::value::Value as Cel;
 use setpoint_object::ApiError;
+use setpoint_object::error::aggregate;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -88,10 +89,7 @@ fn owned(tree: &Option<Cow<'_, Value>>) -> Value {
 }
 /// Names the object as reviews do.
 fn refused(review: &Review<'_>, subject: &Subject<'_>, errors: &[String]) -> ApiError {
-    let why = match errors {
-        [error] => error.clone(),
-        errors => format!("[{}]", errors.join(", ")),
-    };
+    let why = aggregate(errors);
     let name = subject.request["name"].as_str().unwrap_or_default();
     ApiError::forbidden(&review.group_resource(), name, &why)
 }
