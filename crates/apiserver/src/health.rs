@@ -211,6 +211,8 @@ impl Health {
             };
         }
         if !excluded.is_empty() {
+            excluded.sort_unstable();
+            excluded.dedup();
             let names: Vec<String> = excluded.iter().map(|name| quote(name)).collect();
             let _ = writeln!(
                 lines,
@@ -369,7 +371,7 @@ mod tests {
     fn ending_server_is_alive_but_not_ready() {
         let ending = Health { is_ending: true, ..UP };
         assert_eq!(get(ending, "livez", "").0, 200);
-        let (code, body) = get(ending, "readyz", "exclude=x&exclude=y");
+        let (code, body) = get(ending, "readyz", "exclude=y&exclude=x&exclude=y");
         assert_eq!(code, 500);
         assert!(body.contains("[-]shutdown failed: reason withheld\n"), "{body}");
         assert!(

@@ -215,14 +215,16 @@ impl Inner {
             Requested::Unrouted(path) => Some(!path.name.is_empty()),
             _ => None,
         };
-        // Rights to a selection do not count below a deprecated prefix.
-        let has_selectors = special.is_none();
+        let has_prefix = special.is_some();
         let verb = special.unwrap_or_else(|| match named {
             Some(named) => verb::of_resource(&parts.method, named, query),
             None => verb::of_path(&parts.method),
         });
         let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-        let selector = |name: &str| match has_selectors {
+        // A selector restricts nothing else, so it must give no right to anything else. Nor does
+        // it count below a deprecated prefix, where watches of one object ignore it.
+        let is_selective = matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
+        let selector = |name: &str| match is_selective && !has_prefix {
             true => query.text(name).to_owned(),
             false => String::new(),
         };

@@ -17,7 +17,8 @@ pub(crate) struct RequestOptions {
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
         default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     enable_priority_and_fairness: bool,
-    /// Maximum concurrent reads. With priority and fairness, the sum of both limits counts.
+    /// Maximum concurrent reads. With priority and fairness, the sum of both limits counts;
+    /// without it, zero is no limit.
     #[arg(long, default_value_t = 400, value_name = "N")]
     max_requests_inflight: usize,
     /// Maximum concurrent writes.
@@ -65,6 +66,14 @@ impl RequestOptions {
     ) -> anyhow::Result<ControlPlaneBuilder> {
         if let Some(host) = self.external_hostname.filter(|host| !host.is_empty()) {
             plane = plane.address(with_port(&host, port)?);
+        }
+        if self.enable_priority_and_fairness
+            && self.max_requests_inflight == 0
+            && self.max_mutating_requests_inflight == 0
+        {
+            bail!(
+                "--max-requests-inflight and --max-mutating-requests-inflight must add up to something positive with priority and fairness"
+            );
         }
         let limits = RequestLimits::default()
             .reads(self.max_requests_inflight)

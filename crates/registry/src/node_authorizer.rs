@@ -34,7 +34,8 @@ use futures::future::{BoxFuture, FutureExt as _};
 use graph::{Graph, Kind, Source};
 use parking_lot::RwLock;
 use setpoint_object::field_selector::FieldSelector;
-use setpoint_object::{ApiError, keys, users};
+use setpoint_object::keys::{self, Scope};
+use setpoint_object::{ApiError, users};
 use setpoint_rbac::{Request, Rule};
 use std::sync::{Arc, OnceLock};
 
@@ -128,19 +129,17 @@ impl NodeAuthorizer {
                     }
                 }
                 ObjectChange::Put(object) => {
-                    if let Some(source) = source_of(&object.key)
-                        && let Ok(object) = tree(&object.value)
-                    {
-                        let (name, relations) = source.relations(&object);
-                        self.change(&mut filling, source, name, relations);
-                    }
+                    let Some(source) = source_of(&object.key) else { continue };
+                    let (name, relations) = match tree(&object.value) {
+                        Ok(object) => source.relations(&object),
+                        // It may name less now.
+                        Err(_) => (name_of(&object.key), None),
+                    };
+                    self.change(&mut filling, source, name, relations);
                 }
                 ObjectChange::Deleted(object) => {
-                    if let Some(source) = source_of(&object.key)
-                        && let Ok(skim) = object.skim()
-                    {
-                        let name = (Box::from(&*skim.namespace), Box::from(&*skim.name));
-                        self.change(&mut filling, source, name, None);
+                    if let Some(source) = source_of(&object.key) {
+                        self.change(&mut filling, source, name_of(&object.key), None);
                     }
                 }
             }
@@ -168,6 +167,14 @@ impl NodeAuthorizer {
             graph.put(source, name, relations);
         }
     }
+}
+
+/// The namespace and name of an object by its key, whatever its value is.
+fn name_of(key: &[u8]) -> graph::Name {
+    let prefix = keys::prefix_of(key).unwrap_or_default();
+    // Names contain no slash: that of an object without a namespace has none before it.
+    let (namespace, name) = keys::names(prefix.len(), Scope::Namespaced, key);
+    (namespace.into(), name.into())
 }
 
 /// The node whose agent a user is. Empty for an agent without a node.

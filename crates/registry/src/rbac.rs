@@ -34,8 +34,9 @@ use futures::stream::{self, StreamExt as _};
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 use setpoint_object::error::chain;
+use setpoint_object::keys::{self, Scope};
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, Reason, encode, keys};
+use setpoint_object::{ApiError, Reason, encode};
 use setpoint_rbac::{Index, MissingRole, Request, Rule, Subject, rules_of};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -192,20 +193,34 @@ impl Rbac {
                     let is_known = filling.as_mut().is_some_and(|filling| {
                         filling.confirm(&object) && registry.is_of_start(object.revision)
                     });
-                    if !is_known && let Ok(object) = tree(&object.value) {
-                        self.change(&mut filling, |index| row.put(index, &object));
+                    if is_known {
+                        continue;
+                    }
+                    match tree(&object.value) {
+                        Ok(object) => self.change(&mut filling, |index| row.put(index, &object)),
+                        Err(error) => {
+                            let error = chain(&error);
+                            tracing::warn!(error, key = ?object.key, "read a role or a binding");
+                            // It may have fewer rights now.
+                            self.remove(&mut filling, row, &object.key);
+                        }
                     }
                 }
                 ObjectChange::Deleted(object) => {
-                    if let Some(row) = rows.of_key(&object.key)
-                        && let Ok(skim) = object.skim()
-                    {
-                        let (namespace, name) = (&*skim.namespace, &*skim.name);
-                        self.change(&mut filling, |index| row.delete(index, namespace, name));
+                    if let Some(row) = rows.of_key(&object.key) {
+                        self.remove(&mut filling, row, &object.key);
                     }
                 }
             }
         }
+    }
+
+    /// Removes an object, whatever its value is.
+    fn remove(&self, filling: &mut Option<Filling>, row: Row, key: &[u8]) {
+        let prefix = keys::prefix_of(key).unwrap_or_default();
+        // Names contain no slash: that of a cluster's role has no namespace before it.
+        let (namespace, name) = keys::names(prefix.len(), Scope::Namespaced, key);
+        self.change(filling, |index| row.delete(index, namespace, name));
     }
 
     /// Changes the index that is being filled, or else the one that decides.

@@ -35,13 +35,14 @@ impl Default for RequestLimits {
 }
 
 impl RequestLimits {
-    /// Maximum concurrent reads: `--max-requests-inflight`. Default: 400.
+    /// Maximum concurrent reads: `--max-requests-inflight`. Without priority and fairness, zero is
+    /// no limit. Default: 400.
     pub fn reads(mut self, n: usize) -> Self {
         self.reads = n;
         self
     }
 
-    /// Maximum concurrent writes: `--max-mutating-requests-inflight`. Default: 200.
+    /// The same of writes: `--max-mutating-requests-inflight`. Default: 200.
     pub fn writes(mut self, n: usize) -> Self {
         self.writes = n;
         self
@@ -83,17 +84,18 @@ const SEATS_MAX: u32 = 1_000_000;
 /// fairness.
 pub(crate) type Permit = (Option<OwnedSemaphorePermit>, Option<Seat>);
 
-/// The limits.
+/// The limits; `None`: there is none.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    reads: Arc<Semaphore>,
-    writes: Arc<Semaphore>,
+    reads: Option<Arc<Semaphore>>,
+    writes: Option<Arc<Semaphore>>,
 }
 
 impl InFlight {
     /// Without any requests.
     pub(crate) fn new(limits: &RequestLimits) -> Self {
-        let semaphore = |n: usize| Arc::new(Semaphore::new(n.min(Semaphore::MAX_PERMITS)));
+        let semaphore =
+            |n: usize| (n > 0).then(|| Arc::new(Semaphore::new(n.min(Semaphore::MAX_PERMITS))));
         Self { reads: semaphore(limits.reads), writes: semaphore(limits.writes) }
     }
 
@@ -110,7 +112,8 @@ impl InFlight {
             return Ok(None);
         }
         let permits = if request.verb.is_read_only() { &self.reads } else { &self.writes };
-        permits.clone().try_acquire_owned().map(Some).map_err(|_| TooManyRequests)
+        let permit = permits.clone().map(Semaphore::try_acquire_owned);
+        permit.transpose().map_err(|_| TooManyRequests)
     }
 }
 
@@ -159,5 +162,11 @@ mod tests {
         assert!(limits.enter(&request(Identity::admin(), Verb::Delete)).is_ok());
         drop(held);
         assert!(limits.enter(&bob(Verb::Delete)).is_ok());
+
+        let limits = InFlight::new(&RequestLimits::default().reads(0).writes(1));
+        assert!(limits.enter(&bob(Verb::Get)).unwrap().is_none(), "no limit");
+        let held = limits.enter(&bob(Verb::Delete)).unwrap();
+        assert!(limits.enter(&bob(Verb::Delete)).is_err());
+        drop(held);
     }
 }

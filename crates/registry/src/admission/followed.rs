@@ -1,12 +1,14 @@
 //! Stored objects that configure admission, from the watch cache, compiled once per version.
+use crate::admission::Review;
 use crate::cache::ResourceCache;
 use crate::shared::Inner;
 use crate::stored::tree;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::Value;
+use setpoint_object::ApiError;
 use setpoint_object::error::chain;
-use setpoint_object::keys;
+use setpoint_object::keys::{self, Scope};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
@@ -29,11 +31,14 @@ struct State<T> {
     /// By the key of the object; with its revision.
     compiled: BTreeMap<Bytes, (u64, Vec<T>)>,
     all: Arc<[T]>,
+    /// The name of an object of which no version could be read.
+    unread: Option<Arc<str>>,
 }
 impl<T: Clone> Followed<T> {
     /// Of a resource of [`GROUP`].
     pub(super) fn new(resource: &str) -> Self {
-        let state = State { at: None, compiled: BTreeMap::new(), all: Arc::new([]) };
+        let (compiled, all) = (BTreeMap::new(), Arc::new([]));
+        let state = State { at: None, compiled, all, unread: None };
         let prefix = keys::built_in_prefix(GROUP, resource);
         Self { prefix, cache: OnceLock::new(), state: Mutex::new(state) }
     }
@@ -52,7 +57,7 @@ impl<T: Clone> Followed<T> {
             state.compiled.clone()
         };
         let (index, newest) = cache.snapshot();
-        let mut compiled = BTreeMap::new();
+        let (mut compiled, mut unread) = (BTreeMap::new(), None);
         for item in index.range(Bound::Unbounded, Bound::Unbounded) {
             let entry = match known.get(&item.key) {
                 Some((revision, all)) if *revision == item.revision => (*revision, all.clone()),
@@ -61,9 +66,16 @@ impl<T: Clone> Followed<T> {
                     Err(error) => {
                         tracing::warn!(
                             error = chain(&error),
+                            key = ?item.key,
                             "an object that configures admission cannot be read"
                         );
-                        (item.revision, Vec::new())
+                        let Some((_, all)) = known.get(&item.key) else {
+                            let (_, name) =
+                                keys::names(self.prefix.len(), Scope::Cluster, &item.key);
+                            unread.get_or_insert_with(|| name.into());
+                            continue;
+                        };
+                        (item.revision, all.clone())
                     }
                 },
             };
@@ -73,8 +85,20 @@ impl<T: Clone> Followed<T> {
         let mut state = self.state.lock();
         // Another request may have been faster, with a newer state.
         if state.at.is_none_or(|at| at <= newest) {
-            *state = State { at: Some(newest), compiled, all };
+            *state = State { at: Some(newest), compiled, all, unread };
         }
         state.all.clone()
+    }
+    /// Whether all of them could be read, by the last [`Followed::all`].
+    ///
+    /// # Errors
+    ///
+    /// 403, as of the reference while it has not read them: nobody knows which requests the one
+    /// that cannot be read would refuse.
+    pub(super) fn are_known(&self, review: &Review<'_>) -> Result<(), ApiError> {
+        let Some(name) = self.state.lock().unread.clone() else { return Ok(()) };
+        let resource = self.prefix.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        let why = format!("not yet ready to handle request: {resource} {name:?} cannot be read");
+        Err(ApiError::forbidden(&review.group_resource(), review.name, &why))
     }
 }

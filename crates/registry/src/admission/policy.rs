@@ -71,7 +71,7 @@ impl Admission for ValidatingAdmissionPolicy {
         VALIDATING_POLICY
     }
     fn handles(&self, review: &Review<'_>) -> bool {
-        !self.0.hooks(review).is_empty()
+        !self.0.hooks(review).is_empty() || self.0.are_known(review).is_err()
     }
     fn validate<'a>(
         &'a self,
@@ -93,7 +93,7 @@ impl Admission for MutatingAdmissionPolicy {
     }
     fn handles(&self, review: &Review<'_>) -> bool {
         review.inner.features.is_on(Feature::MutatingAdmissionPolicy)
-            && !self.0.hooks(review).is_empty()
+            && (!self.0.hooks(review).is_empty() || self.0.are_known(review).is_err())
     }
     fn mutates(&self, operation: Operation) -> bool {
         operation != Operation::Delete

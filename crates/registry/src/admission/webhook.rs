@@ -82,7 +82,7 @@ impl Admission for MutatingAdmissionWebhook {
         "MutatingAdmissionWebhook"
     }
     fn handles(&self, review: &Review<'_>) -> bool {
-        !self.0.hooks(review).is_empty()
+        !self.0.hooks(review).is_empty() || self.0.are_known(review).is_err()
     }
     fn mutates(&self, _operation: Operation) -> bool {
         true
@@ -92,7 +92,11 @@ impl Admission for MutatingAdmissionWebhook {
         review: &'a Review<'a>,
         object: &'a mut Value,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
-        mutating::mutate(self.0.hooks(review), review, object).boxed()
+        async move {
+            self.0.are_known(review)?;
+            mutating::mutate(self.0.hooks(review), review, object).await
+        }
+        .boxed()
     }
 }
 
@@ -106,14 +110,18 @@ impl Admission for ValidatingAdmissionWebhook {
         "ValidatingAdmissionWebhook"
     }
     fn handles(&self, review: &Review<'_>) -> bool {
-        !self.0.hooks(review).is_empty()
+        !self.0.hooks(review).is_empty() || self.0.are_known(review).is_err()
     }
     fn validate<'a>(
         &'a self,
         review: &'a Review<'a>,
         object: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), ApiError>> {
-        validating::validate(self.0.hooks(review), review, object).boxed()
+        async move {
+            self.0.are_known(review)?;
+            validating::validate(self.0.hooks(review), review, object).await
+        }
+        .boxed()
     }
 }
 

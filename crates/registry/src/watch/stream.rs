@@ -3,8 +3,8 @@ use super::bookmark::{self, Timer};
 use super::phase::Phase;
 use super::{Event, EventKind};
 use crate::cache::{
-    Change, Item as CachedItem, Reached, ResourceCache, Taken, ViewReader, Watcher, event_of,
-    wait_fresh,
+    Change, FRESH_TIMEOUT, Item as CachedItem, Reached, ResourceCache, Taken, ViewReader, Watcher,
+    event_of, wait_fresh,
 };
 use crate::fifo_watch::FifoWatch;
 use crate::read::{Fresh, Scope, WatchStart};
@@ -21,6 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::task::coop;
+use tokio::time::Sleep;
 
 /// Maximum number of objects or changes per poll before the stream yields.
 const LOOKS_MAX: usize = 128;
@@ -55,6 +56,8 @@ pub struct WatchStream {
     taken: VecDeque<Arc<Change>>,
     /// Everything up to this revision has been sent, or is not selected.
     seen: u64,
+    /// Until when the store may reach `after`, if it has not yet.
+    ahead: Option<Pin<Box<Sleep>>>,
     /// Looks that the task's budget has not paid for.
     n_looks_owed: usize,
     /// The look at an object that takes long. It comes before all others.
@@ -155,6 +158,7 @@ impl WatchStream {
             watcher: None,
             taken: VecDeque::new(),
             seen: 0,
+            ahead: None,
             n_looks_owed: 0,
             elsewhere: None,
             threads: inner.threads.clone(),
@@ -195,6 +199,9 @@ impl WatchStream {
             return Err(crate::stored::unreadable(key, ReadFault::Transform, why));
         }
         self.seen = self.after.unwrap_or(revision);
+        if self.seen > revision {
+            self.ahead = Some(Box::pin(tokio::time::sleep(FRESH_TIMEOUT)));
+        }
         // The watches of this row have ended already: the client starts over, with the row that is
         // served now.
         if self.scope.resource.is_retired() {
@@ -245,6 +252,24 @@ impl WatchStream {
         Ok(self.allow_bookmarks.then(|| bookmark::event(&self.scope.resource, revision, true)))
     }
 
+    /// Waits for the revision that the watch starts after.
+    ///
+    /// # Errors
+    ///
+    /// 410 if it is not reached in time: it is of a store that has been lost, and what was written
+    /// since would be missed.
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Result<(), ApiError> {
+        let Some(limit) = &mut self.ahead else { return Ok(()) };
+        let is_over = limit.as_mut().poll(cx).is_ready();
+        let (after, reached) = (self.after.unwrap_or(0), self.reached_revision());
+        if reached >= after {
+            self.ahead = None;
+        } else if is_over {
+            let why = format!("too large resource version: {after}, current: {reached}");
+            return Err(ApiError::expired(why));
+        }
+        Ok(())
+    }
     /// Whether a change is one of its range.
     fn is_in_range(&self, change: &Change) -> bool {
         // A watcher may start at a future revision.
@@ -266,7 +291,10 @@ impl WatchStream {
                     Taken::Some => continue,
                     Taken::Nothing => self.seen = self.seen.max(reached),
                 }
-                if std::mem::take(&mut self.timer.is_bookmark_due) {
+                if let Err(error) = self.poll_ahead(cx) {
+                    return Poll::Ready(Some(Err(error)));
+                }
+                if std::mem::take(&mut self.timer.is_bookmark_due) && self.ahead.is_none() {
                     return Poll::Ready(Some(Ok(self.bookmark())));
                 }
                 return Poll::Pending;

@@ -58,6 +58,29 @@ async fn a_watch_from_a_version_gets_the_changes_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_from_a_version_that_was_never_given_ends() {
+    let bench = bench().await;
+    let lost = options("rv=99 bookmarks timeout=200");
+    let mut stream = bench.watch("v1/configmaps", lost.clone()).await.unwrap();
+    assert_eq!(take(&mut stream).await, "");
+    tokio::time::advance(Duration::from_secs(4)).await;
+    let expected = "error: too large resource version: 99, current: 4 end";
+    assert_eq!(take(&mut stream).await, expected);
+    // No bookmark confirms it before.
+    let short = options("rv=99 bookmarks timeout=3");
+    let mut stream = bench.watch("v1/configmaps", short).await.unwrap();
+    tokio::time::advance(Duration::from_millis(1500)).await;
+    assert_eq!(take(&mut stream).await, "");
+    // One that another server has given is reached in time.
+    let mut stream = bench.watch("v1/configmaps", options("rv=5 timeout=200")).await.unwrap();
+    assert_eq!(take(&mut stream).await, "");
+    change(&bench, "a", "x", "2").await;
+    tokio::time::advance(Duration::from_secs(4)).await;
+    change(&bench, "a", "x", "3").await;
+    assert_eq!(take(&mut stream).await, "~a@6=3");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_continues_over_a_restart_as_far_as_history_goes_back() {
     let first = bench().await;
     change(&first, "a", "x", "2").await;

@@ -123,6 +123,51 @@ async fn authorizer_checks_requests_and_their_side_effects() {
     assert!(checks.contains(&"reader create configmaps a".to_owned()), "{checks:?}");
 }
 
+/// Allows requests that are restricted by a selector.
+#[derive(Debug)]
+struct Selective;
+impl Authorizer for Selective {
+    fn authorize<'a>(
+        &'a self,
+        request: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, ApiError>> {
+        let is_selective = !request.field_selector.is_empty() || !request.label_selector.is_empty();
+        let decision = match is_selective {
+            true => Decision::Allow("selective".to_owned()),
+            false => Decision::NoOpinion("all of them".to_owned()),
+        };
+        async move { Ok(decision) }.boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_selector_gives_no_right_to_a_request_that_it_does_not_restrict() {
+    with_server(builder().authorizer(Arc::new(Selective)).build(), async |server| {
+        let ann = person(&server, "ann");
+        let (one, watch) = (format!("{CONFIG_MAPS}/a"), format!("{CONFIG_MAPS}/a?watch=1&"));
+        for selector in ["fieldSelector=metadata.name%3Da", "labelSelector=x"] {
+            for (method, path, may) in [
+                ("GET", format!("{CONFIG_MAPS}?"), true),
+                ("DELETE", format!("{CONFIG_MAPS}?"), true),
+                ("GET", format!("{one}?"), false),
+                ("GET", watch.clone(), false),
+                ("POST", format!("{CONFIG_MAPS}?"), false),
+                ("PUT", format!("{one}?"), false),
+                ("DELETE", format!("{one}?"), false),
+                ("GET", "/api/v1/namespaces/default/pods/a/log?".to_owned(), false),
+                ("POST", "/api/v1/namespaces/default/pods/a/exec?command=a&".to_owned(), false),
+                ("GET", "/version?".to_owned(), false),
+            ] {
+                let body = if method == "POST" { config_map("a") } else { Value::Null };
+                let sent = ann.request(method, &format!("{path}{selector}"), JSON, &body).await;
+                let answer = code(sent);
+                assert_eq!(!answer.starts_with("403"), may, "{method} {path}{selector}: {answer}");
+            }
+        }
+    })
+    .await;
+}
+
 // ---- admission
 
 /// Sets the number of labels in every ConfigMap.

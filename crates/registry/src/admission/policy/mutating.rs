@@ -67,6 +67,7 @@ async fn round(
     review: &Review<'_>,
     object: &mut Value,
 ) -> Result<(), ApiError> {
+    policies.are_known(review)?;
     review.policy_reinvocation.lock().begin(object);
     let mut failed = Failures::default();
     let mut entries = None;

@@ -106,8 +106,7 @@ impl Policies {
     /// The present policies that see writes of a resource and have bindings: those of manifests by
     /// name, then those of the API by name.
     pub(super) fn hooks(&self, review: &Review<'_>) -> Arc<[Hook]> {
-        let (group, resource) = (&*review.resource.gvk.group, &*review.resource.resource);
-        if REVIEWS.contains(&(group, resource)) {
+        if is_review(review) {
             return Arc::default();
         }
         let compile = |loaded: &Loaded| {
@@ -115,10 +114,23 @@ impl Policies {
             let bindings = loaded.bindings.iter().map(|binding| Arc::new(Binding::new(binding)));
             join(policies, bindings)
         };
-        match group == GROUP && OWN.contains(&resource) {
+        match is_own(review) {
             true => self.composed.own(compile),
             false => self.composed.all(self.stored(review.inner), compile),
         }
+    }
+    /// Whether all that may concern a write could be read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Followed::are_known`].
+    pub(super) fn are_known(&self, review: &Review<'_>) -> Result<(), ApiError> {
+        if is_review(review) || is_own(review) {
+            return Ok(());
+        }
+        self.stored(review.inner);
+        self.policies.are_known(review)?;
+        self.bindings.are_known(review)
     }
     /// Those of the API.
     fn stored(&self, inner: &Inner) -> Arc<[Hook]> {
@@ -139,6 +151,7 @@ impl Policies {
     pub(super) fn may_match(&self, review: &Review<'_>) -> bool {
         let hooks = self.hooks(review);
         hooks.iter().any(|hook| hook.policy.criteria.may_match(review))
+            || self.are_known(review).is_err()
     }
     /// The compiled expressions of a policy.
     ///
@@ -160,6 +173,17 @@ impl Policies {
         self.cache.keep(policy, &programs);
         Ok(programs)
     }
+}
+
+/// Whether a write is of a review, which no policy sees.
+fn is_review(review: &Review<'_>) -> bool {
+    REVIEWS.contains(&(&*review.resource.gvk.group, &*review.resource.resource))
+}
+
+/// Whether a write is of what configures policies: a broken policy of the API could not be removed
+/// if it saw itself.
+fn is_own(review: &Review<'_>) -> bool {
+    *review.resource.gvk.group == *GROUP && OWN.contains(&&*review.resource.resource)
 }
 
 /// Policies with their bindings.

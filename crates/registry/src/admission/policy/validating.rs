@@ -26,6 +26,7 @@ pub(super) async fn validate(
     review: &Review<'_>,
     object: Option<&Value>,
 ) -> Result<(), ApiError> {
+    policies.are_known(review)?;
     let name = subject::name(review, object);
     let mut request = Request { review, object, name, namespace: None, denied: None };
     for hook in policies.hooks(review).iter() {

@@ -8,6 +8,7 @@ use crate::kind::admissionregistration::expression;
 use crate::webhook::{WebhookCaller, WebhookClient, WebhookClients};
 use serde_json::Value;
 use setpoint_cel::eval::Program;
+use setpoint_object::ApiError;
 use setpoint_object::meta::ObjectExt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -52,6 +53,18 @@ impl Configurations {
             self.stored.all(review.inner, |configuration| self.compile(&configuration, ""));
         self.composed.all(stored, compile)
     }
+    /// Whether all that may concern a write could be read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Followed::are_known`].
+    pub(super) fn are_known(&self, review: &Review<'_>) -> Result<(), ApiError> {
+        if *review.resource.gvk.group == *GROUP {
+            return Ok(());
+        }
+        self.hooks(review);
+        self.stored.are_known(review)
+    }
     /// The hooks of a configuration. `place`: begins their uids.
     fn compile(&self, configuration: &Value, place: &str) -> Vec<Arc<Hook>> {
         let name = configuration.name();
@@ -62,6 +75,7 @@ impl Configurations {
     /// Whether one of them may match a write of this kind.
     pub(super) fn may_match(&self, review: &Review<'_>) -> bool {
         self.hooks(review).iter().any(|hook| hook.criteria.may_match(review))
+            || self.are_known(review).is_err()
     }
 }
 
