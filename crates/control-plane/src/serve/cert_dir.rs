@@ -96,6 +96,9 @@ pub(super) fn open(folder: &Path, now: Timestamp, names: &[String]) -> Result<Pk
     }
     remove_temporary(folder);
     refuse_open_to_others(folder)?;
+    if is_unfilled(folder) {
+        fill(folder, || Pki::generate(now, names).map_err(pki))?;
+    }
     let files = PkiFiles::read(|name| read(folder, name))?;
     let (loaded, what) = Pki::load(files, now, names).map_err(pki)?;
     if let Loaded::Renewed(why) = what {
@@ -175,6 +178,27 @@ fn create(folder: &Path, files: &PkiFiles) -> Result<bool, CertDirError> {
             if folder.exists() { Ok(false) } else { Err(failed("write", folder)(error)) }
         }
     }
+}
+
+/// Whether a folder has no authority: it is new, as one that is mounted for the server.
+fn is_unfilled(folder: &Path) -> bool {
+    ![PkiFiles::CA_CRT, PkiFiles::CA_KEY].iter().any(|name| folder.join(name).exists())
+}
+
+/// Fills a folder that cannot be replaced by another one, the authority's files last. Of several
+/// servers, one does.
+fn fill(
+    folder: &Path,
+    generate: impl FnOnce() -> Result<Pki, CertDirError>,
+) -> Result<(), CertDirError> {
+    let held = File::open(folder).map_err(failed("open", folder))?;
+    held.lock().map_err(failed("lock", folder))?;
+    if !is_unfilled(folder) {
+        return Ok(());
+    }
+    let made = generate()?;
+    let mut files = made.files().named().into_iter().rev();
+    files.try_for_each(|(name, pem)| replace(folder, name, pem))
 }
 
 fn make(temporary: &Path, files: &PkiFiles) -> io::Result<()> {
@@ -281,6 +305,25 @@ mod tests {
         assert_eq!(second.files(), first.files());
         assert_eq!(second.admin_token(), first.admin_token());
         assert_eq!(fs::read_dir(data.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_empty_folder_is_filled() {
+        let data = tempfile::tempdir().unwrap();
+        let folder = data.path().join(NAME);
+        fs::DirBuilder::new().mode(FOLDER_MODE).create(&folder).unwrap();
+        // Not part of it, and kept.
+        write(&folder.join(SIGNING_KEY), "mine").unwrap();
+        let first = open_again(data.path(), &[]).unwrap();
+        let second = open_again(data.path(), &[]).unwrap();
+        assert_eq!(second.files(), first.files());
+        for (name, _) in first.files().named() {
+            assert_eq!(mode(&folder.join(name)), FILE_MODE, "{name}");
+        }
+        assert_eq!(fs::read_to_string(folder.join(SIGNING_KEY)).unwrap(), "mine");
+        // One that has lost its authority's certificate is not filled again.
+        fs::remove_file(folder.join(PkiFiles::CA_CRT)).unwrap();
+        assert!(open_again(data.path(), &[]).unwrap_err().contains("ca.crt"));
     }
 
     #[test]

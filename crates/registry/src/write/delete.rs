@@ -375,6 +375,6 @@ fn duration(seconds: i64) -> Duration {
 }
 fn step_generation(object: &mut Value) {
     if let Some(generation) = integer(object, "generation").filter(|g| *g > 0) {
-        object.set_meta("generation", json!(generation + 1));
+        object.set_meta("generation", json!(generation.wrapping_add(1)));
     }
 }

@@ -224,7 +224,7 @@ impl Write<'_> {
             || self.resource.kind.annotations_step_generation
                 && annotations(old) != annotations(new);
         if has_changed {
-            let generation = integer(old, "generation").unwrap_or(0) + 1;
+            let generation = integer(old, "generation").unwrap_or(0).wrapping_add(1);
             new.set_meta("generation", generation.into());
         }
     }

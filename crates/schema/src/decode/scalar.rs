@@ -76,8 +76,9 @@ fn time(value: &mut Value, micro: bool) -> Result<(), Fault> {
 
 /// The time of a text, and its canonical text.
 fn moment(text: &str, micro: bool) -> Option<(Moment, String)> {
-    let fraction =
-        text.find('.').map(|dot| text[dot + 1..].bytes().take_while(u8::is_ascii_digit).count());
+    let fraction = text
+        .find(['.', ','])
+        .map(|dot| text[dot + 1..].bytes().take_while(u8::is_ascii_digit).count());
     let time = Moment::parse(text).filter(|_| !micro || fraction == Some(6))?;
     Some((time, time.rfc3339(micro)?))
 }
@@ -90,48 +91,97 @@ pub fn time_fault(text: &str) -> Option<String> {
 /// Digits of a microsecond.
 const MICRO_DIGITS: usize = 6;
 
-/// Go's error for a text that does not follow a layout.
+/// Go's error for a text that does not follow a layout, or names a time that does not exist.
 fn time_error(text: &str, layout: &str) -> String {
-    // Each element of the layout and the digits it takes; separators have none.
-    const ELEMENTS: [(&str, usize); 11] = [
-        ("2006", 4),
-        ("-", 0),
-        ("01", 2),
-        ("-", 0),
-        ("02", 2),
-        ("T", 0),
-        ("15", 2),
-        (":", 0),
-        ("04", 2),
-        (":", 0),
-        ("05", 2),
+    let shown = quoted(text);
+    if Moment::parse(text).is_some_and(|time| time != time.clamped()) {
+        return format!("parsing time {shown}: year outside of range [0,9999]");
+    }
+    match time_element(text, layout == RFC3339_MICRO) {
+        TimeFault::Element { rest, wanted } => {
+            format!(
+                "parsing time {shown} as {layout:?}: cannot parse {} as {wanted:?}",
+                quoted(rest)
+            )
+        }
+        TimeFault::Range(what) => format!("parsing time {shown}: {what} out of range"),
+        TimeFault::Extra(rest) => format!("parsing time {shown}: extra text: {}", quoted(rest)),
+    }
+}
+
+/// Where Go's parser stops.
+enum TimeFault<'t> {
+    /// At an element of the layout, which the rest of the text does not begin with.
+    Element { rest: &'t str, wanted: &'static str },
+    /// At a number that is too large or too small.
+    Range(&'static str),
+    /// Behind the time.
+    Extra(&'t str),
+}
+
+fn time_element(text: &str, micro: bool) -> TimeFault<'_> {
+    // Each element of the layout, the digits it takes, and the numbers that Go checks at once;
+    // separators have no digits.
+    type Element = (&'static str, usize, Option<(&'static str, [u8; 2])>);
+    const ELEMENTS: [Element; 11] = [
+        ("2006", 4, None),
+        ("-", 0, None),
+        ("01", 2, Some(("month", [1, 12]))),
+        ("-", 0, None),
+        ("02", 2, None),
+        ("T", 0, None),
+        ("15", 2, Some(("hour", [0, 23]))),
+        (":", 0, None),
+        ("04", 2, Some(("minute", [0, 59]))),
+        (":", 0, None),
+        ("05", 2, Some(("second", [0, 59]))),
     ];
     let mut rest = text;
-    let mut missing = "Z07:00";
-    for (element, digits) in ELEMENTS {
-        let taken = if digits == 0 { element.len() } else { digits };
-        let fits = if digits == 0 {
-            rest.starts_with(element)
-        } else {
-            rest.len() >= digits && rest.bytes().take(digits).all(|b| b.is_ascii_digit())
+    for (wanted, digits, range) in ELEMENTS {
+        let found = rest.bytes().take(digits).take_while(u8::is_ascii_digit).count();
+        // An hour may have one digit.
+        let fits = match digits {
+            0 => rest.starts_with(wanted),
+            _ => found == digits || wanted == "15" && found == 1,
         };
         if !fits {
-            missing = element;
-            break;
+            return TimeFault::Element { rest, wanted };
         }
-        rest = &rest[taken..];
-    }
-    if missing == "Z07:00" && layout == RFC3339_MICRO {
-        // The layout has six digits after the point.
-        let digits = rest
-            .strip_prefix('.')
-            .map(|rest| rest.bytes().take_while(u8::is_ascii_digit).take(MICRO_DIGITS + 1).count());
-        if digits.is_none_or(|digits| digits < MICRO_DIGITS) {
-            missing = ".000000";
+        let (taken, left) = rest.split_at(if digits == 0 { wanted.len() } else { found });
+        if let Some((what, [min, max])) = range
+            && taken.parse().is_ok_and(|number: u8| !(min..=max).contains(&number))
+        {
+            return TimeFault::Range(what);
         }
+        rest = left;
     }
-    let (text, rest) = (quoted(text), quoted(rest));
-    format!("parsing time {text} as {layout:?}: cannot parse {rest} as {missing:?}")
+    let fraction = rest.strip_prefix(['.', ',']).unwrap_or_default();
+    let n_digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
+    if micro && n_digits < MICRO_DIGITS {
+        return TimeFault::Element { rest, wanted: ".000000" };
+    }
+    if n_digits > 0 {
+        rest = &fraction[if micro { MICRO_DIGITS } else { n_digits }..];
+    }
+    let zone = TimeFault::Element { rest, wanted: "Z07:00" };
+    rest = match rest.as_bytes() {
+        [b'Z', ..] => &rest[1..],
+        [b'+' | b'-', h1, h2, b':', m1, m2, ..]
+            if [h1, h2, m1, m2].iter().all(|byte| byte.is_ascii_digit()) =>
+        {
+            let number = |high: &u8, low: &u8| (high - b'0') * 10 + (low - b'0');
+            if number(h1, h2) > 24 {
+                return TimeFault::Range("time zone offset hour");
+            }
+            if number(m1, m2) > 60 {
+                return TimeFault::Range("time zone offset minute");
+            }
+            &rest[6..]
+        }
+        _ => return zone,
+    };
+    // Go looks at the day last, when it knows the month.
+    if rest.is_empty() { TimeFault::Range("day") } else { TimeFault::Extra(rest) }
 }
 
 /// A text as Go's errors about times quote it: with bytes in place of characters beyond ASCII.

@@ -69,6 +69,7 @@ mod storms;
 mod testing_page;
 mod typed_apply;
 mod umbrella;
+mod unreadable;
 mod walk;
 mod watch_limits;
 mod webhook_certificates;

@@ -9,7 +9,7 @@ use setpoint::apiserver::ApiServer;
 use setpoint::registry::{FeatureGates, Identity, RuntimeConfig};
 use std::time::Duration;
 
-const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// Sends one request as a user.
 pub(crate) async fn send(

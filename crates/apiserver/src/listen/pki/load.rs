@@ -39,8 +39,8 @@ impl PkiFiles {
     /// File names and contents; the CA's certificate first.
     pub fn named(&self) -> [(&'static str, &str); 6] {
         [
-            ("ca.crt", &self.ca_crt),
-            ("ca.key", &self.ca_key),
+            (Self::CA_CRT, &self.ca_crt),
+            (Self::CA_KEY, &self.ca_key),
             (Self::SERVER_CRT, &self.server_crt),
             ("apiserver.key", &self.server_key),
             ("admin.crt", &self.admin_crt),
@@ -48,6 +48,10 @@ impl PkiFiles {
         ]
     }
 
+    /// The names of the authority's files.
+    pub const CA_CRT: &'static str = "ca.crt";
+    /// See [`PkiFiles::CA_CRT`].
+    pub const CA_KEY: &'static str = "ca.key";
     /// The name of the only file that [`Pki::load`] may renew.
     pub const SERVER_CRT: &'static str = "apiserver.crt";
 
@@ -58,8 +62,8 @@ impl PkiFiles {
     /// The first error of `read`.
     pub fn read<E>(mut read: impl FnMut(&'static str) -> Result<String, E>) -> Result<Self, E> {
         Ok(Self {
-            ca_crt: read("ca.crt")?,
-            ca_key: read("ca.key")?,
+            ca_crt: read(Self::CA_CRT)?,
+            ca_key: read(Self::CA_KEY)?,
             server_crt: read(Self::SERVER_CRT)?,
             server_key: read("apiserver.key")?,
             admin_crt: read("admin.crt")?,

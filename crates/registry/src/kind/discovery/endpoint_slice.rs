@@ -44,7 +44,7 @@ fn prepare(_: &Context<'_>, slice: &mut Value, old: Option<&Value>) {
         && !same(&slice["metadata"]["labels"], &old["metadata"]["labels"])
         && let Some(generation) = old["metadata"]["generation"].as_i64()
     {
-        slice.set_meta("generation", (generation + 1).into());
+        slice.set_meta("generation", generation.wrapping_add(1).into());
     }
     if old.is_some_and(|old| old["endpoints"] == slice["endpoints"]) {
         return;

@@ -52,8 +52,8 @@ fn prepare(context: &Context<'_>, driver: &mut Value, old: Option<&Value>) {
     }
     let Some(old) = old else { return };
     let stored = old["metadata"]["generation"].as_i64().unwrap_or(0);
-    let generation = stored + i64::from(driver["spec"] != old["spec"]);
-    if generation > 0 {
+    let generation = stored.wrapping_add(i64::from(driver["spec"] != old["spec"]));
+    if generation != 0 {
         driver["metadata"]["generation"] = generation.into();
     }
 }

@@ -208,6 +208,40 @@ fn wrong_types_are_refused_as_in_go() {
                 r#"parsing time "2020-01-02" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "T""#
             ]],
         ),
+        (
+            json!({"when": "2020-01-02T24:00:00Z"}),
+            expect![[r#"parsing time "2020-01-02T24:00:00Z": hour out of range"#]],
+        ),
+        (
+            json!({"when": "2020-13-02T00:00:00Z"}),
+            expect![[r#"parsing time "2020-13-02T00:00:00Z": month out of range"#]],
+        ),
+        (
+            json!({"when": "2021-02-29T00:00:00Z"}),
+            expect![[r#"parsing time "2021-02-29T00:00:00Z": day out of range"#]],
+        ),
+        (
+            json!({"when": "2020-01-02T00:00:00+25:00"}),
+            expect![[
+                r#"parsing time "2020-01-02T00:00:00+25:00": time zone offset hour out of range"#
+            ]],
+        ),
+        (
+            json!({"when": "2020-01-02T00:00:00.Z"}),
+            expect![[
+                r#"parsing time "2020-01-02T00:00:00.Z" as "2006-01-02T15:04:05Z07:00": cannot parse ".Z" as "Z07:00""#
+            ]],
+        ),
+        (
+            json!({"when": "2020-01-02T00:00:00Zx"}),
+            expect![[r#"parsing time "2020-01-02T00:00:00Zx": extra text: "x""#]],
+        ),
+        (
+            json!({"when": "9999-12-31T23:59:59-01:00"}),
+            expect![[
+                r#"parsing time "9999-12-31T23:59:59-01:00": year outside of range [0,9999]"#
+            ]],
+        ),
     ] {
         check(spec, expect);
     }
