@@ -1,6 +1,6 @@
 //! The options of service account tokens, named as kube-apiserver's.
 
-use crate::durations::duration;
+use crate::durations::any_duration;
 use crate::token_signer::{OpenError, Signer};
 use clap::{ArgAction, Args};
 use setpoint::ServeOptions;
@@ -39,9 +39,9 @@ pub(crate) struct ServiceAccountOptions {
     /// The audiences that identify this server, separated by commas. Default: the issuers.
     #[arg(long, value_name = "AUDIENCES", value_delimiter = ',')]
     api_audiences: Vec<String>,
-    /// Maximum lifetime of a service account token: seconds, or a duration such as `24h`. Default:
-    /// none.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    /// Maximum lifetime of a service account token: seconds, or a duration such as `24h`, from an
+    /// hour on. Default: none.
+    #[arg(long, value_name = "DURATION", value_parser = lifetime)]
     service_account_max_token_expiration: Option<Duration>,
     /// Whether tokens that are injected into pods are valid for a year.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
@@ -52,6 +52,15 @@ pub(crate) struct ServiceAccountOptions {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     service_account_lookup: bool,
+}
+
+/// The bounds of kube-apiserver.
+fn lifetime(text: &str) -> Result<Duration, String> {
+    let max = any_duration(text)?;
+    match max.as_secs() {
+        3600..=0x1_0000_0000 => Ok(max),
+        _ => Err("must be between 1 hour and 2^32 seconds".to_owned()),
+    }
 }
 
 impl ServiceAccountOptions {

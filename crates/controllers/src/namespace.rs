@@ -16,7 +16,8 @@
 //!    then removes the object.
 //!
 //! A pass that leaves content is repeated. If content waits, an estimate decides when: half of the
-//! pods' grace period or of a finalizer's 15 s, plus one second. Content that has no finalizer, and
+//! pods' grace period or of a finalizer's 15 s, plus one second, and 20 s at most, because it may
+//! go sooner. Content that has no finalizer, and
 //! pods that outlive their grace period since the namespace was deleted, are failures: then the
 //! queue's back-off decides. A pass never repeats the work of an earlier one, so a crash between
 //! two steps costs only a repetition.

@@ -10,6 +10,7 @@
 //! instead of counting expectations. Events go to the core API, in the reference's words.
 
 pub mod autoscaler;
+mod by_label;
 pub mod certificates;
 pub mod cron_job;
 pub mod daemon_set;

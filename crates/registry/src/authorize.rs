@@ -276,6 +276,7 @@ impl Chain {
                 Err(error) => {
                     failures.push(error);
                     if authorizer.fails_closed() {
+                        self.decided.decided(authorizer.kind(), false);
                         return Opinion { decision: Decision::Deny(String::new()), failures };
                     }
                 }

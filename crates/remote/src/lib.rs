@@ -31,7 +31,7 @@ use authorization::{Token, authorized, refused};
 use setpoint_object::error::chain;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
@@ -66,6 +66,8 @@ const PARSED_BYTES_MAX: usize = 32 << 10;
 
 /// The content type of documents.
 const JSON: &str = "application/json";
+/// What an answer should be, in client-go's words.
+const ACCEPTED: &str = "application/json, */*";
 
 /// How often a document is posted, and the pauses between the attempts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -82,9 +84,10 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// The attempts of a [review](Remote::review); the request's deadline may end them earlier.
+    /// The attempts of a [review](Remote::review), as kube-apiserver's: four seconds of pauses in
+    /// all. The request's deadline may end them earlier.
     pub const REVIEW: Self =
-        Self { attempts: 3, pause: Duration::from_millis(200), growth: 2.0, whatever: false };
+        Self { attempts: 5, pause: Duration::from_millis(500), growth: 1.5, whatever: false };
 }
 
 /// Why a remote server cannot be used.
@@ -380,7 +383,12 @@ impl Remote {
     ) -> Result<Bytes, RequestError> {
         let failed =
             |message: String, may_repeat| RequestError { message, may_repeat, is_timeout: false };
-        let mut request = Request::builder().method(method).uri(self.target.clone());
+        // Gateways refuse requests without them.
+        let mut request = Request::builder()
+            .method(method)
+            .uri(self.target.clone())
+            .header(USER_AGENT, concat!("setpoint/", env!("CARGO_PKG_VERSION")))
+            .header(ACCEPT, ACCEPTED);
         let mut body = Body::empty();
         if let Some((content_type, bytes)) = content {
             request = request.header(CONTENT_TYPE, content_type);

@@ -34,10 +34,10 @@ impl Amounts {
         amounts
     }
 
-    /// Adds or, with a `sign` of -1, subtracts. Entries of zero are removed.
+    /// Adds or, with a `sign` of -1, subtracts. Entries of zero are removed. A sum wraps at its
+    /// limits, so that what was added can always be subtracted again.
     pub(crate) fn add(&mut self, other: &Self, sign: i64) {
-        let add =
-            |sum: &mut i64, amount: i64| *sum = sum.saturating_add(amount.saturating_mul(sign));
+        let add = |sum: &mut i64, amount: i64| *sum = sum.wrapping_add(amount.wrapping_mul(sign));
         add(&mut self.cpu, other.cpu);
         add(&mut self.memory, other.memory);
         add(&mut self.ephemeral_storage, other.ephemeral_storage);
@@ -80,4 +80,27 @@ pub(crate) fn scored(spec: &Value, requested: &Amounts) -> (i64, i64) {
         requested.cpu.saturating_add(DEFAULT_CPU.saturating_mul(without("cpu"))),
         requested.memory.saturating_add(DEFAULT_MEMORY.saturating_mul(without("memory"))),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_added_can_be_subtracted_again() {
+        let of = |memory: i64, gpus: i64| Amounts {
+            memory,
+            others: [("gpus".into(), gpus)].into(),
+            ..Amounts::default()
+        };
+        let mut sum = of(200 << 30, 3);
+        let before = sum.clone();
+        for huge in [of(i64::MAX, i64::MAX), of(i64::MAX, 1)] {
+            sum.add(&huge, 1);
+            sum.add(&huge, 1);
+            sum.add(&huge, -1);
+            sum.add(&huge, -1);
+            assert_eq!(sum, before);
+        }
+    }
 }

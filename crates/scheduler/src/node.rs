@@ -73,8 +73,9 @@ impl NodeInfo {
     fn count(&mut self, pod: &Pod, sign: i64) {
         let spec = &pod.spec;
         self.requested.add(&spec.requests, sign);
-        self.scored.0 = self.scored.0.saturating_add(sign.saturating_mul(spec.scored.0));
-        self.scored.1 = self.scored.1.saturating_add(sign.saturating_mul(spec.scored.1));
+        // As `Amounts::add`.
+        self.scored.0 = self.scored.0.wrapping_add(sign.wrapping_mul(spec.scored.0));
+        self.scored.1 = self.scored.1.wrapping_add(sign.wrapping_mul(spec.scored.1));
         let step = |n: &mut usize| *n = if sign > 0 { *n + 1 } else { n.saturating_sub(1) };
         if !spec.anti_affinity.is_empty() {
             step(&mut self.n_anti_affine);

@@ -191,7 +191,10 @@ impl AccessWebhook {
             self.figures.matched(&self.name, begun.elapsed());
             match verdict {
                 Verdict::Met => {}
-                Verdict::Unmet => {
+                Verdict::Unmet { has_failed } => {
+                    if has_failed {
+                        self.figures.match_failed(&self.name);
+                    }
                     self.figures.excluded(&self.name);
                     return Ok(Decision::NoOpinion(String::new()));
                 }
@@ -216,6 +219,7 @@ impl AccessWebhook {
             "kind": "SubjectAccessReview",
             "metadata": {},
             "spec": spec,
+            "status": {"allowed": false},
         });
         let mut count = |took, error: Option<&_>| self.figures.called(&self.name, took, error);
         let asked = self.remote.ask_observed(&review, self.attempt_max, Retry::REVIEW, &mut count);

@@ -39,7 +39,10 @@ pub(super) enum Verdict {
     /// All are true.
     Met,
     /// One is false.
-    Unmet,
+    Unmet {
+        /// One before it has failed.
+        has_failed: bool,
+    },
     /// None is false, and some have failed.
     Failed(String),
 }
@@ -105,7 +108,9 @@ fn evaluate(
         left = left.saturating_sub(context.cost());
         let why = match result {
             Ok(Cel::Bool(true)) => continue,
-            Ok(Cel::Bool(false)) => return Some(Verdict::Unmet),
+            Ok(Cel::Bool(false)) => {
+                return Some(Verdict::Unmet { has_failed: !errors.is_empty() });
+            }
             Err(Error::CostLimit) if one < EXPRESSION_COST_MAX => return None,
             Ok(_) => "must evaluate to bool".to_owned(),
             Err(error) => error.to_string(),
@@ -187,7 +192,7 @@ mod tests {
         let conditions = MatchConditions::new(expressions.iter().map(compile).collect());
         match conditions.evaluate(spec).await {
             Verdict::Met => "met".to_owned(),
-            Verdict::Unmet => "unmet".to_owned(),
+            Verdict::Unmet { .. } => "unmet".to_owned(),
             Verdict::Failed(why) => why,
         }
     }

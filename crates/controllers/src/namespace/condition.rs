@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Maximum time between two passes while content remains.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+
 /// The findings of one pass.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
@@ -29,9 +32,11 @@ impl Findings {
         stale.or(failed)
     }
 
-    /// How long to wait before the next pass; `None` if nothing remains.
+    /// How long to wait before the next pass; `None` if nothing remains. What remains may go
+    /// sooner than it was given time for.
     pub(super) fn estimate(&self) -> Option<Duration> {
-        (!self.remaining.is_empty()).then(|| self.longest / 2 + Duration::from_secs(1))
+        let wait = || (self.longest / 2 + Duration::from_secs(1)).min(WAIT_MAX);
+        (!self.remaining.is_empty()).then(wait)
     }
 
     fn stale_message(&self) -> String {
@@ -226,6 +231,8 @@ mod tests {
         };
         assert!(!describe(&findings).contains("=True"));
         assert_eq!(findings.estimate(), Some(Duration::from_secs(16)));
+        let hours = Findings { longest: Duration::from_secs(7200), ..findings };
+        assert_eq!(hours.estimate(), Some(WAIT_MAX));
     }
 
     #[test]

@@ -334,10 +334,16 @@ impl Pass<'_> {
             "Replace" => {
                 for active in self.active() {
                     let uid = active.uid.as_deref().unwrap_or_default();
-                    match jobs.iter().find(|job| job.uid() == uid) {
-                        Some(job) => self.delete(job).await?,
-                        // Not in the cache yet.
-                        None => return Ok(Action::requeue()),
+                    if let Some(job) = jobs.iter().find(|job| job.uid() == uid) {
+                        self.delete(job).await?;
+                        continue;
+                    }
+                    // Not in the cache yet, or no longer of this CronJob.
+                    let name = active.name.as_deref().unwrap_or_default();
+                    let key = Request::new(self.namespace(), name);
+                    match self.client.api::<Job>().get_live(&key).await? {
+                        Some(live) if live.uid() == uid => self.delete(&live).await?,
+                        _ => self.remove_active(uid),
                     }
                 }
             }

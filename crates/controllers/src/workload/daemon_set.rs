@@ -18,6 +18,7 @@ mod node;
 mod status;
 mod sync;
 
+use super::by_label::{self, BY_LABEL, Labels};
 use super::history::{ControllerRevision, History, revisions};
 use super::pod::{self, BY_CONTROLLER, Pod, orphan_key};
 use super::pod_control::rest;
@@ -99,7 +100,7 @@ impl DaemonSetController {
     /// If the manager refuses it, for example because it has one of that name.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let controller = Controller::builder(NAME)
-            .for_(Watch::<DaemonSet>::new())
+            .for_(Watch::<DaemonSet>::new().index(BY_LABEL, by_label))
             .owns(Watch::<Pod>::new().index(BY_CONTROLLER, pod::by_controller))
             .watches_with(Watch::<Pod>::new(), owners_of_orphan)
             .owns(revisions())
@@ -127,18 +128,23 @@ fn all_sets(event: &Event<Node>, client: &Client) -> Vec<Request> {
     sets.iter().map(key).collect()
 }
 
+/// The function of the index of its kind by a label that is required.
+fn by_label(set: &DaemonSet) -> Vec<String> {
+    by_label::required_by(set.namespace(), &set.spec.selector)
+}
+
 /// The sets that may adopt a pod without a controller.
 fn owners_of_orphan(event: &Event<Pod>, client: &Client) -> Vec<Request> {
     let is_deleted = matches!(event, Event::Deleted { .. });
     let pod = event.object().filter(|_| !is_deleted).and_then(|pod| pod.get().ok());
     let Some(pod) = pod.filter(|pod| controller_of(&**pod).is_none()) else { return Vec::new() };
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let all = client.api::<DaemonSet>().list(Some(namespace), &Selector::everything());
+    let all = Labels::of(&*pod).candidates::<DaemonSet>(client);
     let owns = |set: &Arc<DaemonSet>| {
         let selector = Selector::from_object(&set.spec.selector).ok().flatten();
         selector.is_some_and(|selector| pod.is_selected(&selector))
     };
-    let owners = all.unwrap_or_default().into_iter().filter(owns);
+    let owners = all.into_iter().filter(owns);
     owners.map(|set| Request::new(namespace, set.name())).collect()
 }
 

@@ -28,6 +28,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+use super::by_label::{self, BY_LABEL, Labels};
 use super::pod::{self, BY_CONTROLLER, Pod, controller_key, orphan_key};
 use super::replica_set::ReplicaSet;
 use super::view::view;
@@ -131,7 +132,7 @@ impl DeploymentController {
         let sets = Watch::<ReplicaSet>::new().index(BY_CONTROLLER, set_by_controller);
         let pods = Watch::<Pod>::new().index(BY_CONTROLLER, pod::by_controller);
         let controller = Controller::builder(NAME)
-            .for_(Watch::<Deployment>::new())
+            .for_(Watch::<Deployment>::new().index(BY_LABEL, by_label))
             .owns(sets)
             .watches_with(Watch::<ReplicaSet>::new(), owners_of_orphan)
             .watches_with(pods, recreated)
@@ -148,13 +149,18 @@ fn set_by_controller(set: &ReplicaSet) -> Vec<String> {
     vec![controller_key(set)]
 }
 
+/// The function of the index of its kind by a label that is required.
+fn by_label(deployment: &Deployment) -> Vec<String> {
+    by_label::required_by(deployment.namespace(), &deployment.spec.selector)
+}
+
 /// The Deployments that may adopt a ReplicaSet without a controller.
 fn owners_of_orphan(event: &Event<ReplicaSet>, client: &Client) -> Vec<Request> {
     let is_deleted = matches!(event, Event::Deleted { .. });
     let set = event.object().filter(|_| !is_deleted).and_then(|set| set.get().ok());
     let Some(set) = set.filter(|set| controller_of(&**set).is_none()) else { return Vec::new() };
     let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-    let all = client.api::<Deployment>().list(Some(namespace), &Selector::everything());
+    let all = Labels::of(&*set).candidates::<Deployment>(client);
     let selects = |deployment: &Arc<Deployment>| {
         let selector = Selector::from_object(&deployment.spec.selector).ok().flatten();
         let labels = set.metadata.labels.as_ref();
@@ -162,7 +168,7 @@ fn owners_of_orphan(event: &Event<ReplicaSet>, client: &Client) -> Vec<Request> 
             selector.matches(|label| labels?.get(label).map(String::as_str))
         })
     };
-    let owners = all.unwrap_or_default().into_iter().filter(selects);
+    let owners = all.into_iter().filter(selects);
     owners.map(|owner| Request::new(namespace, owner.name())).collect()
 }
 
@@ -202,7 +208,11 @@ impl BoxedReconciler for Pass {
             let reference = ObjectReference::of(&*deployment);
             context.recorder().warning(&reference, "SelectingAll", note);
             if deployment.status.observed_generation < deployment.generation() {
-                let patch = json!({"status": {"observedGeneration": deployment.generation()}});
+                let meta = &deployment.metadata;
+                let patch = json!({
+                    "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+                    "status": {"observedGeneration": deployment.generation()},
+                });
                 deployments.patch_status(request, &kube_core::params::Patch::Merge(patch)).await?;
             }
             return Ok(Action::await_change());

@@ -19,8 +19,9 @@
 //! are those of kube-controller-manager's `disruption-controller`, which also ends conditions
 //! `DisruptionTarget` of pods that were not deleted within two minutes.
 
+use super::by_label::{self, BY_LABEL, Labels};
 use super::difference::difference;
-use super::pod::{self, Pod};
+use super::pod::Pod;
 use super::pod_control::{DISRUPTION_TARGET, condition_patch, disruption_target, message, rest};
 use super::replica_set::{ReplicaSet, ReplicationController};
 use super::view::view;
@@ -141,7 +142,7 @@ impl DisruptionController {
     /// If the manager refuses it, for example because it has one of that name.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let controller = Controller::builder(NAME)
-            .for_(Watch::<Budget>::new())
+            .for_(Watch::<Budget>::new().index(BY_LABEL, by_label))
             .watches_with(Watch::<Pod>::new(), budgets_of)
             .watches(Watch::<Pod>::new(), |event| event.object().map(target_of).unwrap_or_default())
             // Their caches are read.
@@ -159,13 +160,17 @@ impl DisruptionController {
 /// The budgets that select a pod, before or after a change.
 fn budgets_of(event: &Event<Pod>, client: &Client) -> Vec<Request> {
     let namespace = &event.key().namespace;
-    let all = client.api::<Budget>().list(Some(namespace), &Selector::everything());
+    let labels = Labels::of_event(event);
     let selects = |budget: &Arc<Budget>| {
-        budget.selector().is_some_and(|selector| pod::is_event_selected(event, &selector))
+        budget.selector().is_some_and(|selector| labels.are_selected_by(&selector))
     };
-    let all = all.unwrap_or_default().into_iter().filter(selects);
-    all.filter_map(|budget| Some(Request::new(namespace.clone(), budget.metadata.name.clone()?)))
-        .collect()
+    let all = labels.candidates::<Budget>(client).into_iter().filter(selects);
+    all.map(|budget| Request::new(namespace.clone(), budget.name())).collect()
+}
+
+/// The function of the index of budgets by a label that they require.
+fn by_label(budget: &Budget) -> Vec<String> {
+    by_label::required_by(budget.namespace(), &budget.spec.selector)
 }
 
 /// The key of a pod that is to be evicted.

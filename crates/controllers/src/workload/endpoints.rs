@@ -27,7 +27,8 @@ pub use legacy::EndpointsController;
 pub use mirror::EndpointSliceMirroring;
 pub use slice::EndpointSliceController;
 
-use super::pod::{is_event_selected, is_ready};
+use super::by_label::{self, BY_LABEL, Labels};
+use super::pod::is_ready;
 use super::view::view;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{Pod, PodStatus, ServicePort};
@@ -39,7 +40,7 @@ use setpoint_informer::{Event, Object};
 use setpoint_object::cidr::{Family, parse_address};
 use setpoint_object::label::Selector;
 use setpoint_object::pod_phase;
-use setpoint_runtime::{Client, Request};
+use setpoint_runtime::{Client, Request, Watch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -213,15 +214,23 @@ fn target_ref(pod: &Pod) -> core::ObjectReference {
     }
 }
 
+/// The watch of Services, with the index of their selectors.
+fn watch() -> Watch<Service> {
+    Watch::new().index(BY_LABEL, |service: &Service| {
+        let labels = service.spec.selector.iter().flatten();
+        by_label::required(service.namespace(), labels.map(|(key, value)| (&**key, &**value)))
+    })
+}
+
 /// The Services that select a pod, before or after a change.
 fn services_of(event: &Event<super::pod::Pod>, client: &Client) -> Vec<Request> {
     let namespace = &event.key().namespace;
-    let services = client.api::<Service>().list(Some(namespace), &Selector::everything());
+    let labels = Labels::of_event(event);
     let selects = |service: &Arc<Service>| {
-        let selector = service.selector().filter(|_| service.has_endpoints());
-        selector.is_some_and(|selector| is_event_selected(event, &selector))
+        let selector = service.spec.selector.as_ref();
+        service.has_endpoints() && selector.is_some_and(|selector| labels.have(selector))
     };
-    let services = services.unwrap_or_default().into_iter().filter(selects);
+    let services = labels.candidates::<Service>(client).into_iter().filter(selects);
     let names: BTreeSet<String> = services.map(|service| service.name().to_owned()).collect();
     names.into_iter().map(|name| Request::new(namespace.clone(), name)).collect()
 }

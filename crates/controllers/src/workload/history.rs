@@ -34,11 +34,20 @@ impl ControllerRevision {
         labels.and_then(|labels| labels.get(key)).map_or("", String::as_str)
     }
 
-    /// The template.
+    /// The template. What has not its shape is left out: anybody may have written the revision.
     pub(crate) fn template(&self) -> Value {
         let mut template = self.data["spec"]["template"].clone();
-        if let Some(template) = template.as_object_mut() {
-            template.remove("$patch");
+        let Some(members) = template.as_object_mut() else { return json!({}) };
+        members.remove("$patch");
+        for part in ["metadata", "spec"] {
+            if members.get(part).is_some_and(|part| !part.is_object()) {
+                members.remove(part);
+            }
+        }
+        if let Some(metadata) = members.get_mut("metadata").and_then(Value::as_object_mut)
+            && metadata.get("labels").is_some_and(|labels| !labels.is_object())
+        {
+            metadata.remove("labels");
         }
         template
     }
@@ -97,7 +106,7 @@ impl<'a, O: Cacheable<DynamicType = ()>> History<'a, O> {
         template: &Value,
     ) -> Result<Option<ControllerRevision>, BoxError> {
         let wanted = comparable(template);
-        let next = self.revisions.last().map_or(0, |last| last.revision) + 1;
+        let next = self.revisions.last().map_or(0, |last| last.revision).saturating_add(1);
         let existing =
             self.revisions.iter().rposition(|found| comparable(&found.template()) == wanted);
         if let Some(at) = existing {

@@ -30,6 +30,7 @@ mod policy;
 mod state;
 mod track;
 
+use super::by_label::{self, BY_LABEL, Labels};
 use super::difference::difference;
 use super::pod::{self, BY_CONTROLLER, is_ready, orphan_key};
 use super::pod_control::{rest, slow_start};
@@ -46,7 +47,6 @@ use parking_lot::Mutex;
 use pods::JobPods;
 use serde_json::json;
 use setpoint_informer::{Event, Object};
-use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::owner::controller_of;
@@ -95,7 +95,7 @@ impl JobController {
         let pods =
             Watch::<pod::Pod>::new().index(BY_CONTROLLER, pod::by_controller).index(BY_JOB, by_job);
         let controller = Controller::builder(NAME)
-            .for_(Watch::<Job>::new())
+            .for_(Watch::<Job>::new().index(BY_LABEL, by_label))
             .maps(pods, job_of)
             .watches_with(Watch::<pod::Pod>::new(), of_orphan)
             .concurrency(WORKERS)
@@ -151,14 +151,18 @@ fn of_orphan(event: &Event<pod::Pod>, client: &Client) -> Vec<Request> {
     keys
 }
 
+/// The function of the index of its kind by a label that is required.
+fn by_label(job: &Job) -> Vec<String> {
+    by_label::required_by(job.namespace(), &job.spec.selector)
+}
+
 /// The Jobs whose selectors match a pod.
 fn adopters(pod: &pod::Pod, client: &Client) -> Vec<Request> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     if pod.is_being_deleted() {
         return Vec::new();
     }
-    let jobs = client.api::<Job>().list(Some(namespace), &Selector::everything());
-    let jobs = jobs.unwrap_or_default().into_iter().filter(|job| {
+    let jobs = Labels::of(pod).candidates::<Job>(client).into_iter().filter(|job| {
         !job.is_being_deleted() && job.selector().is_some_and(|selector| pod.is_selected(&selector))
     });
     jobs.map(|job| Request::new(namespace, job.name())).collect()

@@ -4,7 +4,6 @@ use super::view::view;
 use k8s_openapi::api::core::v1 as core;
 use kube_core::Resource;
 use serde::Deserialize;
-use setpoint_informer::{Event, Object};
 use setpoint_object::label::Selector;
 use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
@@ -73,17 +72,6 @@ pub(crate) struct ContainerStatus {
 pub(crate) fn is_ready(pod: &core::Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-/// Whether a selector matches the labels of an event's pod, before or after the change. Decodes
-/// nothing.
-pub(crate) fn is_event_selected(event: &Event<Pod>, selector: &Selector) -> bool {
-    let is_selected = |pod: &Object<Pod>| {
-        let skim = pod.skim();
-        selector.matches(|label| skim.label(label))
-    };
-    event.object().is_some_and(is_selected)
-        || matches!(event, Event::Updated { old, .. } if is_selected(old))
 }
 
 impl Pod {

@@ -23,6 +23,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+use super::by_label::{self, BY_LABEL, Labels};
 use super::pod::{self, BY_CONTROLLER, Pod, orphan_key};
 use super::pod_control::{BURST_MAX, PodControl, pod_from_template, rest, slow_start};
 use super::view::view;
@@ -102,6 +103,8 @@ pub(crate) trait Replicated: Cacheable<DynamicType = ()> {
     fn status(&self) -> &ReplicaStatus;
     /// The selector of its pods; `None` if it matches nothing or cannot be read.
     fn selector(&self) -> Option<Selector>;
+    /// The values of the index [`BY_LABEL`].
+    fn required_labels(&self) -> Vec<String>;
 }
 
 impl Replicated for ReplicaSet {
@@ -118,6 +121,10 @@ impl Replicated for ReplicaSet {
 
     fn selector(&self) -> Option<Selector> {
         Selector::from_object(&self.spec.selector).ok().flatten()
+    }
+
+    fn required_labels(&self) -> Vec<String> {
+        by_label::required_by(self.namespace(), &self.spec.selector)
     }
 }
 
@@ -141,6 +148,12 @@ impl Replicated for ReplicationController {
         // An empty selector matches nothing.
         let selector = Selector::from_labels(labels.iter().map(|(key, value)| (&**key, &**value)));
         selector.ok().filter(|_| !labels.is_empty())
+    }
+
+    fn required_labels(&self) -> Vec<String> {
+        let labels = self.spec.selector.as_object().into_iter().flatten();
+        let labels = labels.filter_map(|(key, value)| Some((&**key, value.as_str()?)));
+        by_label::required(self.namespace(), labels)
     }
 }
 
@@ -188,7 +201,7 @@ impl ReplicationControllerController {
 
 fn add<O: Replicated>(manager: &mut Manager) -> Result<(), BoxError> {
     let controller = Controller::builder(O::NAME)
-        .for_(Watch::<O>::new())
+        .for_(Watch::<O>::new().index(BY_LABEL, O::required_labels))
         .owns(Watch::<Pod>::new().index(BY_CONTROLLER, pod::by_controller))
         .watches_with(Watch::<Pod>::new(), |event, client| owners_of_orphan::<O>(event, client))
         .concurrency(WORKERS)
@@ -221,10 +234,10 @@ fn owners_of_orphan<O: Replicated>(event: &Event<Pod>, client: &Client) -> Vec<R
         return Vec::new();
     }
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let owners = client.api::<O>().list(Some(namespace), &Selector::everything());
+    let owners = Labels::of(&*pod).candidates::<O>(client);
     let selects =
         |owner: &Arc<O>| owner.selector().is_some_and(|selector| pod.is_selected(&selector));
-    let owners = owners.unwrap_or_default().into_iter().filter(selects);
+    let owners = owners.into_iter().filter(selects);
     owners
         .map(|owner| Request::new(namespace, owner.meta().name.as_deref().unwrap_or_default()))
         .collect()

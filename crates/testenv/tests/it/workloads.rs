@@ -5,5 +5,6 @@ pub(crate) mod cluster;
 mod conditions;
 mod daemon_set;
 mod deployment;
+mod foreign;
 mod replica_set;
 mod stateful_set;

@@ -89,7 +89,8 @@ impl Fnv {
 /// A template without the label of its hash and without nulls, to compare.
 pub(crate) fn comparable(template: &Value) -> Value {
     let mut template = without_nulls(template);
-    if let Some(labels) = template["metadata"]["labels"].as_object_mut() {
+    // A revision of somebody else may have anything as its template.
+    if let Some(Value::Object(labels)) = template.pointer_mut("/metadata/labels") {
         labels.remove(HASH_LABEL);
     }
     template

@@ -300,7 +300,7 @@ impl<'a> Rollout<'a> {
     /// The number of a template that becomes current.
     fn next_revision(&self) -> i64 {
         let old = self.sets.iter().filter(|set| !self.is_new(set));
-        old.filter_map(|set| number(set, REVISION)).max().unwrap_or(0).max(0) + 1
+        old.filter_map(|set| number(set, REVISION)).max().unwrap_or(0).max(0).saturating_add(1)
     }
 
     /// Keeps the new ReplicaSet's annotations and `minReadySeconds`, and the Deployment's revision.
@@ -447,8 +447,11 @@ impl<'a> Rollout<'a> {
         if self.status == self.deployment.status && revision.is_none() {
             return Ok(());
         }
+        // The list of conditions is replaced: one that another client adds meanwhile must stay.
+        let meta = &self.deployment.metadata;
         let mut patch = json!({
-            "metadata": {"uid": self.deployment.metadata.uid}, "status": self.status.body(),
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+            "status": self.status.body(),
         });
         if let Some(revision) = revision {
             patch["metadata"]["annotations"] = json!({REVISION: revision});

@@ -68,7 +68,7 @@ impl EndpointsController {
             vec![key]
         };
         let controller = Controller::builder(NAME)
-            .for_(Watch::<Service>::new())
+            .for_(super::watch())
             .watches(Watch::<Endpoints>::new(), of_endpoints)
             .watches_with(Watch::<pod::Pod>::new(), services_of)
             .concurrency(WORKERS)

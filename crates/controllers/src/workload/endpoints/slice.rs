@@ -54,7 +54,7 @@ impl EndpointSliceController {
     /// If the manager refuses it, for example because it has one of that name.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let controller = Controller::builder(NAME)
-            .for_(Watch::<Service>::new())
+            .for_(super::watch())
             .maps(Watch::<Slice>::new(), service_of)
             .watches_with(Watch::<pod::Pod>::new(), services_of)
             .watches(Watch::<Node>::metadata(), |_| Vec::new())

@@ -42,7 +42,7 @@ pub(crate) struct JobSpec {
     pod_replacement_policy: Option<String>,
     managed_by: Option<String>,
     pub(crate) ttl_seconds_after_finished: Option<i32>,
-    selector: Value,
+    pub(super) selector: Value,
     /// The template of its pods, as JSON.
     pub(crate) template: Value,
 }
