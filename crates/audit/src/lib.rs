@@ -51,6 +51,7 @@ mod batch;
 mod event;
 mod log_file;
 mod metrics;
+mod old_files;
 mod policy;
 mod sink;
 mod webhook;

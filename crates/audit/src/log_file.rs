@@ -1,15 +1,12 @@
 //! A log file that is rotated.
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use setpoint_object::time::{Clock, Timestamp};
+use crate::old_files::OldFiles;
+use setpoint_object::error::chain;
+use setpoint_object::time::Clock;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// The length of the time in an old file's name: `2027-01-15T08-00-06.000000Z`.
-const TIME_LENGTH: usize = 27;
 
 /// How a [`LogFile`] is rotated. A limit of zero does not limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,10 +32,14 @@ impl Default for LogFileOptions {
 #[derive(Debug)]
 pub struct LogFile {
     path: PathBuf,
-    options: LogFileOptions,
-    clock: Clock,
+    bytes_max: u64,
+    old: OldFiles,
     file: File,
     n_bytes: u64,
+    /// The file is moved away, and another one could not be opened yet.
+    is_moved: bool,
+    /// The last rotation failed, which is logged once.
+    has_failed: bool,
 }
 
 impl LogFile {
@@ -53,28 +54,41 @@ impl LogFile {
         clock: Clock,
     ) -> io::Result<Self> {
         let path = path.into();
-        if let Some(folder) = path.parent() {
-            make_folder(folder)?;
-        }
-        let file = append(&path)?;
+        let file = open(&path)?;
         let n_bytes = file.metadata()?.len();
-        Ok(Self { path, options, clock, file, n_bytes })
+        let bytes_max = options.bytes_max;
+        let old = OldFiles::new(path.clone(), options, clock);
+        Ok(Self { path, bytes_max, old, file, n_bytes, is_moved: false, has_failed: false })
     }
 
-    /// Appends lines. A file is rotated before the line that would exceed its size.
+    /// Appends lines. A file is rotated before the line that would exceed its size; one that cannot
+    /// be rotated grows, and rotation is tried again with the next lines.
     pub(crate) fn write(&mut self, lines: &[Vec<u8>]) -> io::Result<()> {
         let mut out = Vec::new();
+        let mut may_rotate = self.bytes_max > 0;
         for line in lines {
-            let n_bytes = (self.n_bytes + out.len() as u64 + line.len() as u64).max(1);
-            let is_full = self.options.bytes_max > 0 && n_bytes > self.options.bytes_max;
-            if is_full && self.n_bytes + out.len() as u64 > 0 {
+            let n_bytes = self.n_bytes + out.len() as u64;
+            let is_full = n_bytes > 0 && n_bytes + line.len() as u64 > self.bytes_max;
+            if is_full && may_rotate {
                 self.append(&out)?;
                 out.clear();
-                self.rotate()?;
+                may_rotate = self.try_rotate();
             }
             out.extend_from_slice(line);
         }
         self.append(&out)
+    }
+
+    /// Whether the file is rotated. An error loses no lines: they go to the file that is open.
+    fn try_rotate(&mut self) -> bool {
+        let rotated = self.rotate();
+        if let Err(error) = &rotated
+            && !self.has_failed
+        {
+            tracing::warn!(error = chain(error), path = %self.path.display(), "rotate the audit log");
+        }
+        self.has_failed = rotated.is_err();
+        rotated.is_ok()
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -83,74 +97,30 @@ impl LogFile {
         Ok(())
     }
 
+    /// Goes on in another file.
     fn rotate(&mut self) -> io::Result<()> {
-        let (stem, extension) = self.name();
-        // The time in the name sorts as text. Colons are no part of names on every system.
-        let time = self.clock.now().rfc3339_micro().replace(':', "-");
-        let mut old = self.path.with_file_name(format!("{stem}-{time}{extension}"));
-        let mut n = 1;
-        while old.exists() || compressed(&old).exists() {
-            old = self.path.with_file_name(format!("{stem}-{time}.{n}{extension}"));
-            n += 1;
-        }
-        fs::rename(&self.path, &old)?;
-        self.file = append(&self.path)?;
-        self.n_bytes = 0;
-        if self.options.compress {
-            compress(&old)?;
-        }
-        self.clean()
-    }
-
-    /// Removes old files beyond their number or age.
-    fn clean(&self) -> io::Result<()> {
-        let LogFileOptions { backups_max, age_max, .. } = self.options;
-        if backups_max == 0 && age_max.is_zero() {
-            return Ok(());
-        }
-        let now = self.clock.now();
-        let old = self.old_files()?;
-        let n_beyond = if backups_max == 0 { 0 } else { old.len().saturating_sub(backups_max) };
-        for (n, (path, rotated)) in old.iter().enumerate() {
-            let is_old = !age_max.is_zero() && now.since(*rotated) > age_max;
-            if n < n_beyond || is_old {
-                fs::remove_file(path)?;
+        if !self.is_moved {
+            match fs::rename(&self.path, self.old.new_name()) {
+                // Somebody else has moved it.
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => self.is_moved = true,
             }
         }
+        let file = open(&self.path)?;
+        self.n_bytes = file.metadata()?.len();
+        self.file = file;
+        self.is_moved = false;
+        self.old.tidy();
         Ok(())
     }
+}
 
-    /// The rotated files with the time in their names, oldest first.
-    fn old_files(&self) -> io::Result<Vec<(PathBuf, Timestamp)>> {
-        let (stem, extension) = self.name();
-        let prefix = format!("{stem}-");
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let mut found = Vec::new();
-        for entry in fs::read_dir(folder.unwrap_or(Path::new(".")))? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let Some(time) = name.to_str().and_then(|name| name.strip_prefix(&prefix)) else {
-                continue;
-            };
-            let time = time.strip_suffix(".gz").unwrap_or(time).strip_suffix(&extension);
-            // The rest may have a number behind the time.
-            let time = time.and_then(|time| time.get(..TIME_LENGTH)?.split_once('T'));
-            let time = time.map(|(day, time)| format!("{day}T{}", time.replace('-', ":")));
-            if let Some(rotated) = time.and_then(|time| Timestamp::parse(&time)) {
-                found.push((entry.path(), rotated));
-            }
-        }
-        found.sort();
-        Ok(found)
+/// Opens a file to append to it. Makes it and its folder if they are missing.
+fn open(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        make_folder(folder)?;
     }
-
-    /// The file's name without extension, and the extension with its dot.
-    fn name(&self) -> (String, String) {
-        let text =
-            |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned());
-        let extension = text(self.path.extension()).map(|text| format!(".{text}"));
-        (text(self.path.file_stem()).unwrap_or_default(), extension.unwrap_or_default())
-    }
+    append(path)
 }
 
 /// Makes a folder, and those above it, that only its owner may enter.
@@ -162,7 +132,7 @@ fn make_folder(path: &Path) -> io::Result<()> {
     options.create(path)
 }
 
-fn append(path: &Path) -> io::Result<File> {
+pub(crate) fn append(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true);
     #[cfg(unix)]
@@ -170,24 +140,10 @@ fn append(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-fn compressed(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".gz");
-    name.into()
-}
-
-/// Replaces a file by its compressed form.
-fn compress(path: &Path) -> io::Result<()> {
-    let target = append(&compressed(path))?;
-    let mut out = GzEncoder::new(BufWriter::new(target), Compression::default());
-    io::copy(&mut File::open(path)?, &mut out)?;
-    out.finish()?.flush()?;
-    fs::remove_file(path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use setpoint_object::time::Timestamp;
 
     fn open(folder: &Path, options: LogFileOptions) -> LogFile {
         let clock = Clock::starting_at(Timestamp::from_secs(1_800_000_000));
@@ -290,5 +246,95 @@ mod tests {
         assert_eq!(names(folder.path()).len(), 3);
         let text = fs::read_to_string(folder.path().join("audit.log")).unwrap();
         assert_eq!(text, "a line of more than fifteen bytes\n");
+    }
+
+    /// As logrotate does.
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_somebody_moves_away_is_followed_by_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = LogFileOptions { bytes_max: 15, ..LogFileOptions::default() };
+        let mut file = open(folder.path(), options);
+        file.write(&[line(1)]).unwrap();
+        fs::rename(folder.path().join("audit.log"), folder.path().join("audit.log.1")).unwrap();
+        file.write(&[line(2)]).unwrap();
+        let of = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!(
+            (of("audit.log.1"), of("audit.log")),
+            ("000000001\n".into(), "000000002\n".into())
+        );
+        // With its folder, too.
+        fs::remove_dir_all(folder.path()).unwrap();
+        file.write(&[line(3)]).unwrap();
+        assert_eq!(of("audit.log"), "000000003\n");
+    }
+
+    #[cfg(unix)]
+    #[tokio::test(start_paused = true)]
+    async fn lines_go_to_the_old_file_until_a_new_one_can_be_opened() {
+        let above = tempfile::tempdir().unwrap();
+        let [folder, kept] = ["a", "kept"].map(|name| above.path().join(name));
+        let options = LogFileOptions { bytes_max: 15, ..LogFileOptions::default() };
+        let mut file = open(&folder, options);
+        file.write(&[line(1)]).unwrap();
+        // The file is gone, and none can be made.
+        fs::rename(&folder, &kept).unwrap();
+        std::os::unix::fs::symlink(above.path().join("absent"), &folder).unwrap();
+        file.write(&[line(2), line(3)]).unwrap();
+        let of = |folder: &Path| fs::read_to_string(folder.join("audit.log")).unwrap();
+        assert_eq!(of(&kept), "000000001\n000000002\n000000003\n");
+        // Only opening is tried again: what is there now is not moved away.
+        fs::remove_file(&folder).unwrap();
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("audit.log"), "x\n").unwrap();
+        file.write(&[line(4)]).unwrap();
+        assert_eq!((of(&folder), names(&folder).len()), ("x\n000000004\n".into(), 1));
+        // Its size counts.
+        file.write(&[line(5)]).unwrap();
+        assert_eq!((of(&folder), names(&folder).len()), ("000000005\n".into(), 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_cannot_be_moved_away_grows() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/audit.log");
+        let options = LogFileOptions { bytes_max: 15, ..LogFileOptions::default() };
+        let mut file = open(&folder.path().join("a"), options);
+        file.write(&[line(1)]).unwrap();
+        fs::rename(folder.path().join("a"), folder.path().join("kept")).unwrap();
+        // No folder: neither renaming nor opening works.
+        fs::write(folder.path().join("a"), "").unwrap();
+        file.write(&[line(2), line(3)]).unwrap();
+        let kept = fs::read_to_string(folder.path().join("kept/audit.log")).unwrap();
+        assert_eq!(kept.lines().count(), 3);
+        fs::remove_file(folder.path().join("a")).unwrap();
+        fs::rename(folder.path().join("kept"), folder.path().join("a")).unwrap();
+        file.write(&[line(4)]).unwrap();
+        assert_eq!(fs::read_to_string(path).unwrap(), "000000004\n");
+        assert_eq!(names(&folder.path().join("a")).len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_fault_of_an_old_file_loses_lines_or_keeps_other_old_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let [stuck, first, second] = ["05", "06", "07"].map(|hour| {
+            let path = folder.path().join(format!("audit-2027-01-15T{hour}-00-00.000000Z.log"));
+            fs::write(&path, "").unwrap();
+            path
+        });
+        // It can be neither removed as a file nor compressed.
+        fs::remove_file(&stuck).unwrap();
+        fs::create_dir(&stuck).unwrap();
+        let options = LogFileOptions {
+            bytes_max: 15,
+            backups_max: 2,
+            compress: true,
+            ..LogFileOptions::default()
+        };
+        let mut file = open(folder.path(), options);
+        file.write(&[line(1), line(2)]).unwrap();
+        assert_eq!(fs::read_to_string(folder.path().join("audit.log")).unwrap(), "000000002\n");
+        assert!(stuck.exists() && !first.exists() && !second.exists());
+        let old = "audit-2027-01-15T08-00-00.000000Z.log.gz";
+        assert!(folder.path().join(old).exists(), "{:?}", names(folder.path()));
     }
 }
