@@ -4,7 +4,7 @@ use crate::old_files::OldFiles;
 use setpoint_object::error::chain;
 use setpoint_object::time::Clock;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -34,8 +34,7 @@ pub struct LogFile {
     path: PathBuf,
     bytes_max: u64,
     old: OldFiles,
-    file: File,
-    n_bytes: u64,
+    tail: Tail<File>,
     /// The file is moved away, and another one could not be opened yet.
     is_moved: bool,
     /// The last rotation failed, which is logged once.
@@ -54,11 +53,10 @@ impl LogFile {
         clock: Clock,
     ) -> io::Result<Self> {
         let path = path.into();
-        let file = open(&path)?;
-        let n_bytes = file.metadata()?.len();
+        let tail = Tail::open(&path)?;
         let bytes_max = options.bytes_max;
         let old = OldFiles::new(path.clone(), options, clock);
-        Ok(Self { path, bytes_max, old, file, n_bytes, is_moved: false, has_failed: false })
+        Ok(Self { path, bytes_max, old, tail, is_moved: false, has_failed: false })
     }
 
     /// Appends lines. A file is rotated before the line that would exceed its size; one that cannot
@@ -67,16 +65,16 @@ impl LogFile {
         let mut out = Vec::new();
         let mut may_rotate = self.bytes_max > 0;
         for line in lines {
-            let n_bytes = self.n_bytes + out.len() as u64;
+            let n_bytes = self.tail.n_bytes + out.len() as u64;
             let is_full = n_bytes > 0 && n_bytes + line.len() as u64 > self.bytes_max;
             if is_full && may_rotate {
-                self.append(&out)?;
+                self.tail.append(&out)?;
                 out.clear();
                 may_rotate = self.try_rotate();
             }
             out.extend_from_slice(line);
         }
-        self.append(&out)
+        self.tail.append(&out)
     }
 
     /// Whether the file is rotated. An error loses no lines: they go to the file that is open.
@@ -91,12 +89,6 @@ impl LogFile {
         rotated.is_ok()
     }
 
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)?;
-        self.n_bytes += bytes.len() as u64;
-        Ok(())
-    }
-
     /// Goes on in another file.
     fn rotate(&mut self) -> io::Result<()> {
         if !self.is_moved {
@@ -106,21 +98,63 @@ impl LogFile {
                 _ => self.is_moved = true,
             }
         }
-        let file = open(&self.path)?;
-        self.n_bytes = file.metadata()?.len();
-        self.file = file;
+        self.tail = Tail::open(&self.path)?;
         self.is_moved = false;
         self.old.tidy();
         Ok(())
     }
 }
 
-/// Opens a file to append to it. Makes it and its folder if they are missing.
-fn open(path: &Path) -> io::Result<File> {
-    if let Some(folder) = path.parent() {
-        make_folder(folder)?;
+/// The end of a file, to which lines are appended.
+#[derive(Debug)]
+struct Tail<W> {
+    out: W,
+    n_bytes: u64,
+    /// The last line has no end: the disk was full, or a program was killed.
+    is_broken: bool,
+}
+
+impl Tail<File> {
+    /// Opens a file, and makes it and its folder if they are missing.
+    fn open(path: &Path) -> io::Result<Self> {
+        if let Some(folder) = path.parent() {
+            make_folder(folder)?;
+        }
+        let out = append(path)?;
+        let metadata = out.metadata()?;
+        let n_bytes = metadata.len();
+        // What cannot be read is taken as whole.
+        let is_broken = metadata.is_file() && n_bytes > 0 && !ends_a_line(path).unwrap_or(true);
+        Ok(Self { out, n_bytes, is_broken })
     }
-    append(path)
+}
+
+impl<W: io::Write> Tail<W> {
+    /// Appends lines. After half a line, they begin on a line of their own.
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.is_broken && !lines.is_empty() {
+            self.write(b"\n")?;
+        }
+        self.write(lines)
+    }
+
+    /// Writes all, and counts what is written, also before an error.
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.out.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    let (written, rest) = bytes.split_at(n);
+                    self.n_bytes += n as u64;
+                    self.is_broken = !written.ends_with(b"\n");
+                    bytes = rest;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Makes a folder, and those above it, that only its owner may enter.
@@ -138,6 +172,15 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
+}
+
+/// Whether the last byte of a file is a line break.
+fn ends_a_line(path: &Path) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    file.seek(io::SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
 }
 
 #[cfg(test)]
@@ -336,5 +379,51 @@ mod tests {
         assert!(stuck.exists() && !first.exists() && !second.exists());
         let old = "audit-2027-01-15T08-00-00.000000Z.log.gz";
         assert!(folder.path().join(old).exists(), "{:?}", names(folder.path()));
+    }
+
+    /// A disk with little space.
+    struct Disk {
+        has: Vec<u8>,
+        n_free: usize,
+    }
+
+    impl io::Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let n = bytes.len().min(self.n_free);
+            if n == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.n_free -= n;
+            self.has.extend_from_slice(&bytes[..n]);
+            Ok(n)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn after_half_a_line_the_next_one_begins_on_its_own() {
+        let out = Disk { has: Vec::new(), n_free: 14 };
+        let mut tail = Tail { out, n_bytes: 0, is_broken: false };
+        tail.append(&line(1)).unwrap();
+        tail.append(&line(2)).unwrap_err();
+        tail.append(&line(3)).unwrap_err();
+        // Room for the line break only.
+        tail.out.n_free = 1;
+        tail.append(&line(4)).unwrap_err();
+        tail.out.n_free = 1000;
+        tail.append(&line(5)).unwrap();
+        assert_eq!(tail.out.has, b"000000001\n0000\n000000005\n");
+        assert_eq!(tail.n_bytes, tail.out.has.len() as u64);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_line_of_a_killed_program_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("audit.log"), "0000").unwrap();
+        open(folder.path(), LogFileOptions::default()).write(&[line(1)]).unwrap();
+        let text = fs::read_to_string(folder.path().join("audit.log")).unwrap();
+        assert_eq!(text, "0000\n000000001\n");
     }
 }
