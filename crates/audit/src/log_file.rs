@@ -35,8 +35,6 @@ pub struct LogFile {
     bytes_max: u64,
     old: OldFiles,
     tail: Tail<File>,
-    /// The file is moved away, and another one could not be opened yet.
-    is_moved: bool,
     /// The last rotation failed, which is logged once.
     has_failed: bool,
 }
@@ -56,7 +54,7 @@ impl LogFile {
         let tail = Tail::open(&path)?;
         let bytes_max = options.bytes_max;
         let old = OldFiles::new(path.clone(), options, clock);
-        Ok(Self { path, bytes_max, old, tail, is_moved: false, has_failed: false })
+        Ok(Self { path, bytes_max, old, tail, has_failed: false })
     }
 
     /// Appends lines. A file is rotated before the line that would exceed its size; one that cannot
@@ -91,17 +89,26 @@ impl LogFile {
 
     /// Goes on in another file.
     fn rotate(&mut self) -> io::Result<()> {
-        if !self.is_moved {
-            match fs::rename(&self.path, self.old.new_name()) {
+        // Locked throughout, so that nobody takes the old file for closed before it is.
+        let mut open = self.old.open.lock();
+        // Otherwise it is moved away, and another one could not be opened yet.
+        if open.is_none() {
+            let to = self.old.new_name();
+            match fs::rename(&self.path, &to) {
                 // Somebody else has moved it.
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => self.is_moved = true,
+                _ => *open = Some(to),
             }
         }
         self.tail = Tail::open(&self.path)?;
-        self.is_moved = false;
-        self.old.tidy();
+        *open = None;
+        self.old.rotated.notify_one();
         Ok(())
+    }
+
+    /// The old files, which somebody has to keep tidy.
+    pub(crate) fn old(&self) -> OldFiles {
+        self.old.clone()
     }
 }
 
@@ -120,7 +127,7 @@ impl Tail<File> {
         if let Some(folder) = path.parent() {
             make_folder(folder)?;
         }
-        let out = append(path)?;
+        let out = private(OpenOptions::new().create(true).append(true)).open(path)?;
         let metadata = out.metadata()?;
         let n_bytes = metadata.len();
         // What cannot be read is taken as whole.
@@ -166,12 +173,11 @@ fn make_folder(path: &Path) -> io::Result<()> {
     options.create(path)
 }
 
-pub(crate) fn append(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.create(true).append(true);
+/// A file that is made may be read by its owner only.
+pub(crate) fn private(options: &mut OpenOptions) -> &OpenOptions {
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options
 }
 
 /// Whether the last byte of a file is a line break.
@@ -187,6 +193,12 @@ fn ends_a_line(path: &Path) -> io::Result<bool> {
 mod tests {
     use super::*;
     use setpoint_object::time::Timestamp;
+    use tokio_util::sync::CancellationToken;
+
+    /// As the worker does after a rotation.
+    fn tidy(file: &LogFile) {
+        file.old().tidy(&CancellationToken::new());
+    }
 
     fn open(folder: &Path, options: LogFileOptions) -> LogFile {
         let clock = Clock::starting_at(Timestamp::from_secs(1_800_000_000));
@@ -214,6 +226,7 @@ mod tests {
         fs::write(folder.path().join("audit-mine.log"), "x").unwrap();
         for n in 0..9 {
             file.write(&[line(n)]).unwrap();
+            tidy(&file);
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         assert_eq!(
@@ -253,6 +266,7 @@ mod tests {
         let mut file = open(folder.path(), options);
         for n in 0..6 {
             file.write(&[line(n)]).unwrap();
+            tidy(&file);
             tokio::time::sleep(Duration::from_secs(40)).await;
         }
         // Rotated 0 s, 40 s and 80 s before the last line.
@@ -265,7 +279,11 @@ mod tests {
         let options = LogFileOptions { bytes_max: 20, compress: true, ..LogFileOptions::default() };
         let mut file = open(folder.path(), options);
         file.write(&(0..5).map(line).collect::<Vec<_>>()).unwrap();
+        // Requests may wait for the lines, but not for the compression.
+        assert!(names(folder.path()).iter().all(|name| name.ends_with(".log")));
+        tidy(&file);
         let names = names(folder.path());
+        assert_eq!(names.iter().filter(|name| name.ends_with(".gz")).count(), 2);
         assert_eq!(names.len(), 3, "{names:?}");
         let mut text = String::new();
         for name in names.iter().filter(|name| name.ends_with(".gz")) {
@@ -375,6 +393,7 @@ mod tests {
         };
         let mut file = open(folder.path(), options);
         file.write(&[line(1), line(2)]).unwrap();
+        tidy(&file);
         assert_eq!(fs::read_to_string(folder.path().join("audit.log")).unwrap(), "000000002\n");
         assert!(stuck.exists() && !first.exists() && !second.exists());
         let old = "audit-2027-01-15T08-00-00.000000Z.log.gz";

@@ -3,6 +3,7 @@
 use crate::batch::{self, AuditMode, BatchOptions, Receiver};
 use crate::event::{self, Truncation};
 use crate::log_file::LogFile;
+use crate::old_files::OldFiles;
 use crate::policy::Policy;
 use crate::webhook::{AuditWebhookOptions, Webhook};
 use futures::FutureExt as _;
@@ -23,8 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Maximum number of events that wait to be written.
 pub const EVENTS_MAX: usize = 16_384;
-/// Maximum bytes of events that wait to be written: 64 MiB. Counts bodies, failures, and the URIs
-/// and user agents of requests.
+/// Maximum bytes of events that wait to be written: 64 MiB. Counts bodies, statuses, and all texts
+/// of requests, of their users and of what is noted on them.
 pub const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// How long a request waits for an event at most: 60 s, as long as a request takes.
 pub const BLOCKING_MAX: Duration = Duration::from_secs(60);
@@ -208,8 +209,12 @@ impl Audit {
         options: AuditLogOptions,
     ) -> (Arc<Self>, AuditWorker) {
         let AuditLogOptions { mode, truncation, format } = options;
+        let old = match &destination {
+            Destination::Stdout => None,
+            Destination::File(file) => Some(file.old()),
+        };
         let destination = Arc::new(Mutex::new(destination));
-        let lines = Lines { destination, truncation, format };
+        let lines = Lines { destination, old, truncation, format };
         Self::queued(policy, "log", mode, BatchOptions::LOG, |batches| {
             Delivery::Lines(lines, batches)
         })
@@ -421,12 +426,13 @@ impl AuditWorker {
     /// Writes until `stop`, then what is still queued; a webhook gets it within
     /// [`ORDERLY_END_MAX`](crate::ORDERLY_END_MAX). Encodes and writes on threads that may block.
     /// An error of the destination is logged, and its events are lost: a full disk does not stop
-    /// the server, unless the mode is [`AuditMode::BlockingStrict`]. Dropping the future loses what
+    /// the server, unless the mode is [`AuditMode::BlockingStrict`]. Old files are compressed and
+    /// removed beside; what is left of that at the end is done after the next start. Dropping the future loses what
     /// is queued. Events that are recorded after its end are lost.
     pub async fn run(self, stop: CancellationToken) {
         let Self { audit, delivery } = self;
         match delivery {
-            Delivery::Lines(lines, batches) => batch::run(&audit, &lines, &batches, stop).await,
+            Delivery::Lines(lines, batches) => lines.run(&audit, &batches, stop).await,
             Delivery::Webhook(webhook, batches) => {
                 batch::run(&audit, &webhook, &batches, stop).await;
             }
@@ -439,8 +445,27 @@ impl AuditWorker {
 struct Lines {
     /// Locked while a batch is written, by one thread at a time.
     destination: Arc<Mutex<Destination>>,
+    /// Those of a file.
+    old: Option<OldFiles>,
     truncation: Option<Truncation>,
     format: LogFormat,
+}
+
+impl Lines {
+    /// Writes, and keeps old files tidy beside, which ends with the last line.
+    async fn run(&self, audit: &Audit, batches: &BatchOptions, stop: CancellationToken) {
+        let ended = CancellationToken::new();
+        let writing = async {
+            batch::run(audit, self, batches, stop).await;
+            ended.cancel();
+        };
+        let tidying = async {
+            if let Some(old) = &self.old {
+                old.keep_tidy(&ended).await;
+            }
+        };
+        tokio::join!(writing, tidying);
+    }
 }
 
 impl Receiver for Lines {
