@@ -10,7 +10,7 @@ use futures::FutureExt as _;
 use parking_lot::Mutex;
 use setpoint_apiserver::{AuditEvent, AuditLevel, AuditSink, EventLost, EventStored, Stage};
 use setpoint_object::error::chain;
-use setpoint_registry::Attributes;
+use setpoint_registry::{Attributes, Decoded};
 use setpoint_remote::Remote;
 use std::collections::VecDeque;
 use std::fmt;
@@ -173,11 +173,22 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    fn new(event: AuditEvent, level: AuditLevel, omits_managed_fields: bool) -> Self {
-        let bodies = event.sent.iter().map(|sent| sent.bytes.len());
-        let bodies = bodies.chain(event.answer.iter().map(|answer| answer.len()));
+    fn new(mut event: AuditEvent, level: AuditLevel, omits_managed_fields: bool) -> Self {
+        if matches!(event.stage, Stage::RequestReceived | Stage::ResponseStarted) {
+            // What later stages note on the request would be kept, and not be counted.
+            event.request = Arc::new(event.request.so_far(event.n_annotations));
+        }
+        let sent = event.sent.as_ref().map(|sent| &sent.bytes);
+        let decoded = match event.request.decoded() {
+            Some(Decoded::Object(object)) => Some(object),
+            Some(Decoded::Dropped) | None => None,
+        };
+        // In most cases, they are the same bytes.
+        let decoded = decoded.filter(|one| sent.is_none_or(|sent| sent.as_ptr() != one.as_ptr()));
+        let bodies = [sent, decoded, event.answer.as_ref()].into_iter().flatten();
+        let bodies = bodies.map(|body| body.len());
         let statuses = event.failure.iter().chain(&event.success).map(|status| status.n_bytes());
-        let texts = [event.source.uri.len(), event.request.user_agent.len()];
+        let texts = [event.source.uri.len(), event.request.n_bytes()];
         let n_bytes = bodies.chain(statuses).chain(texts).sum();
         Self { event, level, omits_managed_fields, n_bytes, waiting: None }
     }

@@ -3,7 +3,7 @@
 //! Of the row that serves a resource it knows the names only ([`Row`]), so that rows may know
 //! requests. [`crate::Attributes`] is the request that this server routes, with a row of its
 //! catalog.
-use crate::identity::{Identity, Impersonator};
+use crate::identity::{Identity, Impersonator, TEXT_BYTES};
 use crate::latency::{Latencies, Layer};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
@@ -266,6 +266,44 @@ impl<R: Row> Attributes<R> {
         let impersonator = Some(Arc::new(impersonator));
         Self { identity, impersonator, ..self.to_owned() }
     }
+    /// The same request with only what is noted on it so far, for who keeps it after its end. Of
+    /// the annotations, the first `n_annotations`; no warnings, and no object.
+    #[must_use]
+    pub fn so_far(&self, n_annotations: usize) -> Self {
+        let annotations = self.notes.audit_annotations.lock();
+        let annotations = annotations.iter().take(n_annotations).cloned().collect();
+        let notes = Notes { audit_annotations: Mutex::new(annotations), ..Notes::default() };
+        Self { notes: Arc::new(notes), trace: None, ..self.to_owned() }
+    }
+    /// Bytes of its texts in memory, which clients, authenticators and plugins may make many and
+    /// long. Without the object ([`Attributes::decoded`]).
+    pub fn n_bytes(&self) -> usize {
+        let names = match &self.requested {
+            Requested::Resource(target) => target.namespace.len() + target.name.len(),
+            Requested::Unrouted(path) => {
+                let ResourcePath { group, version, resource, namespace, name, .. } = path;
+                [group, version, resource, namespace, name].into_iter().map(String::len).sum()
+            }
+            Requested::Path(path) => path.len(),
+        };
+        let subresource = self.subresource().map_or(0, |subresource| subresource.as_str().len());
+        let texts = [&self.user_agent, &self.label_selector, &self.field_selector, &self.audit_id];
+        let origin = self.origin.as_ref().map_or(0, |origin| {
+            origin.controller.len() + origin.request.len() + origin.reconcile_id.len()
+        });
+        let impersonator = self.impersonator.as_ref().map_or(0, |one| one.identity.n_bytes());
+        let annotations = self.notes.audit_annotations.lock();
+        let annotations = annotations.iter().map(|(key, value)| key.len() + value.len());
+        let warnings = self.notes.warnings.lock();
+        let notes = annotations.chain(warnings.iter().map(String::len));
+        texts.into_iter().map(String::len).sum::<usize>()
+            + names
+            + subresource
+            + origin
+            + self.identity.n_bytes()
+            + impersonator
+            + notes.map(|n_bytes| TEXT_BYTES + n_bytes).sum::<usize>()
+    }
     /// The target, if a row of this server serves it.
     ///
     /// # Errors
@@ -475,61 +513,4 @@ impl<R: Row> Attributes<R> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Requests that no row serves.
-    #[derive(Clone)]
-    struct NoRow;
-
-    impl Row for NoRow {
-        fn group(&self) -> &str {
-            ""
-        }
-        fn version(&self) -> &str {
-            ""
-        }
-        fn resource(&self) -> &str {
-            ""
-        }
-    }
-
-    fn name_of(verb: Verb, selector: &str) -> String {
-        let path = ResourcePath { resource: "configmaps".to_owned(), ..ResourcePath::default() };
-        let request = Attributes::<NoRow> {
-            field_selector: selector.to_owned(),
-            ..Attributes::new(Identity::anonymous(), verb, Requested::Unrouted(path))
-        };
-        request.name().to_owned()
-    }
-
-    /// Rights to one object may allow a list of it: no other selector may name it.
-    #[test]
-    fn list_that_requires_a_name_is_about_that_object() {
-        for (selector, name) in [
-            ("metadata.name=x", "x"),
-            ("metadata.name==x", "x"),
-            ("metadata.name=x,metadata.namespace=default", "x"),
-            ("metadata.namespace=default,metadata.name=x", "x"),
-            (",metadata.name=x,", "x"),
-            // Matches nothing: the reference takes the first in the order of their text.
-            ("metadata.name=y,metadata.name=x", "x"),
-            ("metadata.name!=x", ""),
-            ("metadata.name!=a,metadata.name=x", "x"),
-            ("metadata.name=", ""),
-            ("metadata.name=..", ""),
-            ("metadata.name=a/b", ""),
-            ("metadata.name=a%b", ""),
-            (" metadata.name=x", ""),
-            ("spec.metadata.name=x", ""),
-            ("metadata.name=x,a", ""),
-            (r"metadata.name=x,a=\z", ""),
-            ("a=metadata.name", ""),
-            ("", ""),
-        ] {
-            assert_eq!(name_of(Verb::List, selector), name, "{selector}");
-            assert_eq!(name_of(Verb::Watch, selector), name, "{selector}");
-        }
-        assert_eq!(name_of(Verb::DeleteCollection, "metadata.name=x"), "");
-    }
-}
+mod tests;

@@ -9,6 +9,8 @@ use std::sync::{Arc, LazyLock};
 
 /// The user name of the server itself.
 const LOOPBACK: &str = "system:apiserver";
+/// What one of many texts takes in memory besides its characters.
+pub(crate) const TEXT_BYTES: usize = 32;
 
 /// A user: name, uid, groups and further facts from the authenticator. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +71,13 @@ impl Identity {
             user["extra"] = json!(*self.extra);
         }
         user
+    }
+    /// Bytes of its texts in memory, which clients and authenticators may make many and long.
+    pub fn n_bytes(&self) -> usize {
+        let extra = self.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));
+        let groups = self.groups.iter().map(|group| group.len());
+        let several = groups.chain(extra.map(String::len)).map(|n_bytes| TEXT_BYTES + n_bytes);
+        self.user.len() + self.uid.len() + several.sum::<usize>()
     }
     /// Whether the user is a member of `group`.
     pub fn is_in(&self, group: &str) -> bool {

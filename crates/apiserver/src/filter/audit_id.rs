@@ -1,4 +1,4 @@
-//! `Audit-Id`: returns the request's id unchanged, or makes one.
+//! `Audit-Id`: returns the request's id unchanged, or makes one if it has none or a very long one.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
@@ -8,9 +8,13 @@ use rand::rngs::SmallRng;
 /// The header.
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("audit-id");
 
+/// Maximum bytes of an id of a client. It is kept with every event of the request, and clients of
+/// the original send UUIDs of 36 bytes.
+const BYTES_MAX: usize = 256;
+
 /// The audit id of a request.
 pub(crate) fn of(headers: &HeaderMap, rng: &Mutex<SmallRng>) -> HeaderValue {
-    if let Some(id) = headers.get(HEADER).filter(|id| !id.is_empty()) {
+    if let Some(id) = headers.get(HEADER).filter(|id| (1..=BYTES_MAX).contains(&id.len())) {
         return id.clone();
     }
     let random: u128 = rng.lock().random();
@@ -46,10 +50,13 @@ mod tests {
         assert!("89ab".contains(&id[19..20]), "{id}");
         let hyphens: Vec<_> = id.match_indices('-').map(|(at, _)| at).collect();
         assert_eq!(hyphens, [8, 13, 18, 23]);
-        let of_text = |text: &'static str| {
-            of(&HeaderMap::from_iter([(HEADER, HeaderValue::from_static(text))]), &rng)
+        let of_text = |text: &str| {
+            of(&HeaderMap::from_iter([(HEADER, HeaderValue::from_str(text).unwrap())]), &rng)
         };
         assert_eq!(of_text("a"), "a");
+        let longest = "x".repeat(BYTES_MAX);
+        assert_eq!(of_text(&longest), longest);
+        assert_eq!(of_text(&format!("{longest}x")).len(), 36, "it would fill the queue of events");
         assert_eq!(of_text("").len(), 36, "an empty one is none");
     }
 }

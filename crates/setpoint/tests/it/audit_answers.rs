@@ -1,9 +1,20 @@
 //! What the audit log has of answers that are no objects.
-use crate::audit_log::{jane, logged};
+use crate::audit_log::{MAPS, jane, logged, map};
 use crate::rbac::send;
+use futures::future::{BoxFuture, FutureExt as _};
 use http::Method;
 use serde_json::{Value, json};
-use setpoint::registry::Identity;
+use setpoint::apiserver::ApiServer;
+use setpoint::audit::{
+    Audit, AuditLogOptions, Destination, LogFile, LogFileOptions, Policy, QUEUE_BYTES_MAX,
+};
+use setpoint::object::ApiError;
+use setpoint::object::time::{Clock, Timestamp};
+use setpoint::registry::{Admission, Identity, Review};
+use setpoint::{ControlPlane, ControlPlaneBuilder};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 #[tokio::test]
 async fn bindings_and_evictions_succeed_with_a_status() {
@@ -55,4 +66,99 @@ async fn requests_for_deprecated_versions_are_marked() {
     };
     assert_eq!(marks("endpoints"), [json!("true"), Value::Null]);
     assert_eq!(marks("configmaps"), [Value::Null, Value::Null]);
+}
+
+/// Runs a control plane whose audit log nobody writes; how many events find its queue full.
+async fn overflown(plane: ControlPlaneBuilder, act: impl AsyncFnOnce(&ApiServer)) -> u64 {
+    let policy = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata, namespaces: [default]}]}";
+    let policy = Policy::parse(policy).unwrap();
+    let (sink, _worker) = Audit::log(policy, Destination::Stdout, AuditLogOptions::default());
+    let plane = plane.simulated(0).audit(sink.clone()).build();
+    let server = plane.server().clone();
+    let stop = CancellationToken::new();
+    let acting = async {
+        act(&server).await;
+        stop.cancel();
+    };
+    tokio::join!(plane.run(stop.clone()), acting).0.unwrap();
+    sink.stats().overflown
+}
+
+/// Annotates with a long text.
+#[derive(Debug)]
+struct LongAnnotations;
+impl Admission for LongAnnotations {
+    fn name(&self) -> &str {
+        "long.example.com"
+    }
+    fn handles(&self, review: &Review<'_>) -> bool {
+        &*review.resource().resource == "configmaps"
+    }
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        _object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        review.annotate("long", "x".repeat(1 << 20));
+        async { Ok(()) }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn users_and_annotations_count_in_the_queue() {
+    let n = QUEUE_BYTES_MAX >> 20;
+    let lost = overflown(ControlPlane::builder(), async |server| {
+        let group = "g".repeat(1 << 20);
+        for _ in 0..n {
+            let jane = Identity::new("jane", ["system:masters", &group]);
+            send(server, jane, Method::GET, MAPS, Value::Null).await;
+        }
+    });
+    assert!(lost.await > 0);
+    let plane = ControlPlane::builder().admission(Arc::new(LongAnnotations));
+    let lost = overflown(plane, async |server| {
+        for nth in 0..n {
+            send(server, jane(), Method::POST, MAPS, map(&format!("m{nth}"))).await;
+        }
+    });
+    assert!(lost.await > 0);
+}
+
+#[tokio::test]
+async fn the_worker_compresses_old_files_beside_the_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let clock = Clock::starting_at(Timestamp::from_secs(1_800_000_000));
+    let options = LogFileOptions { bytes_max: 1, compress: true, ..LogFileOptions::default() };
+    let file = LogFile::open(&path, options, clock).unwrap();
+    // What a former process left.
+    let left = folder.path().join("audit-2027-01-14T08-00-00.000000Z.log");
+    std::fs::write(&left, "x").unwrap();
+    let policy =
+        "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata, users: [jane]}]}";
+    let policy = Policy::parse(policy).unwrap();
+    let (sink, worker) = Audit::log(policy, Destination::File(file), AuditLogOptions::default());
+    let plane = ControlPlane::builder().audit(sink.clone()).build();
+    let server = plane.server().clone();
+    let (stop, stop_log) = (CancellationToken::new(), CancellationToken::new());
+    let plain = || {
+        let names = std::fs::read_dir(folder.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| !name.ends_with(".gz")).count()
+    };
+    let acting = async {
+        send(&server, jane(), Method::GET, MAPS, Value::Null).await;
+        // Both lines have their own files, of which one is old.
+        while sink.stats().events < 2 || plain() > 1 || left.exists() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        stop.cancel();
+    };
+    let served = async {
+        tokio::join!(plane.run(stop.clone()), acting).0.unwrap();
+        stop_log.cancel();
+    };
+    tokio::join!(served, worker.run(stop_log.clone()));
+    assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
 }

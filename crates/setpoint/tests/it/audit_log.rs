@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Runs a control plane with this policy while `act` uses it; the lines of its log.
 pub(crate) async fn logged(rules: &str, act: impl AsyncFnOnce(&ApiServer)) -> Vec<Value> {
@@ -65,7 +65,7 @@ pub(crate) fn jane() -> Identity {
     Identity { uid: "7".into(), ..Identity::new("jane", ["system:masters"]) }
 }
 
-fn map(name: &str) -> Value {
+pub(crate) fn map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}})
 }
 
