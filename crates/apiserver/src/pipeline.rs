@@ -6,7 +6,7 @@
 //! | readiness | waits a short time for start-up, then 503 | the same |
 //! | route | path and catalog → destination and verb | resource and catalog, and its verb |
 //! | `Attributes` | made from the above, headers and query | passed by the caller |
-//! | deadline | `?timeout=`, at most the server's, a minute by default | the caller's |
+//! | deadline | `?timeout=`, at most the server's, a minute by default, else 400 | the caller's |
 //! | CORS | headers for pages of allowed origins, and answers to their questions | no |
 //! | authenticate | the transport, tokens, `Authenticator`s, anonymous, else 401 | the caller is trusted |
 //! | trace | the `Tracer` samples it: spans from here on (`trace.rs`) | not traced |
@@ -145,7 +145,7 @@ impl Inner {
         let _in_progress = (!is_long_running).then(|| self.shutdown.request());
         let time = match deadline::of(&query, is_long_running, self.request_timeout) {
             Ok(time) => time,
-            Err(error) => return respond::error(&error, &parts.headers, style),
+            Err(error) => return self.refuse(parts, style, attributes, &error).await,
         };
         let deadline = time.map(|time| Instant::now() + time);
         attributes.deadline = deadline;
@@ -238,7 +238,7 @@ impl Inner {
             label_selector: selector("labelSelector"),
             field_selector: selector("fieldSelector"),
             dry_run: query.get("dryRun").is_some(),
-            audit_id: audit_id.to_str().unwrap_or_default().to_owned(),
+            audit_id: String::from_utf8_lossy(audit_id.as_bytes()).into_owned(),
             ..Attributes::new(Identity::anonymous(), verb, requested)
         };
         (destination, attributes)

@@ -1,7 +1,7 @@
 //! The stages that find out who sends a request: authentication and impersonation. The audit begins
 //! between them.
 
-use super::failed;
+use super::{failed, stored};
 use crate::body::Body;
 use crate::filter::authenticate::{has_credentials, keep_connection};
 use crate::filter::impersonate::{self, Wanted};
@@ -69,6 +69,26 @@ impl Inner {
             }
             Err(error) => ControlFlow::Break(respond::without_sniffing(failed(&error))),
         }
+    }
+
+    /// The answer to a request that is refused before anybody asks who sends it. Of such a request,
+    /// as of one without a valid user, only the head of the answer is recorded.
+    pub(super) async fn refuse(
+        &self,
+        parts: &Parts,
+        style: Style,
+        mut attributes: Attributes,
+        error: &ApiError,
+    ) -> Response<Body> {
+        attributes.identity = Identity::new("", []);
+        let observation = self.observers.begin(&Arc::new(attributes), || AuditSource::of(parts));
+        observation.unauthenticated();
+        let mut answer = failed(parts, style, &observation)(error);
+        let deadline = Instant::now() + self.request_timeout;
+        let event = observation.answered(answer.status().as_u16(), false);
+        stored(event, Some(deadline)).await;
+        observation.sends(answer.body_mut());
+        answer
     }
 
     /// The request as the user that its headers name; `None` if they name none.

@@ -55,6 +55,10 @@ async fn of_a_request_without_a_user_only_the_refusal_is_audited() {
     let stop = CancellationToken::new();
     let act = async {
         assert_eq!(api.serve(request("GET", "/api/v1/nodes", "")).await.status(), 401);
+        // It is refused before anybody asks for its user.
+        let mut malformed = request("GET", "/api/v1/nodes?timeout=abc", "");
+        malformed.extensions_mut().insert(Identity::admin());
+        assert_eq!(api.serve(malformed).await.status(), 400);
         // Of a watch, the head is recorded whatever it says.
         let mut bad = request("GET", "/api/v1/nodes?watch=1&labelSelector=!!", "");
         bad.extensions_mut().insert(Identity::admin());
@@ -63,12 +67,13 @@ async fn of_a_request_without_a_user_only_the_refusal_is_audited() {
     };
     tokio::join!(worker.run(stop.clone()), act).0.unwrap();
     let mut stages = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..5 {
         let event = audit.next().await;
         stages.push((event.stage, event.code));
     }
     let expected = [
         (Stage::ResponseStarted, Some(401)),
+        (Stage::ResponseStarted, Some(400)),
         (Stage::RequestReceived, None),
         (Stage::ResponseStarted, Some(400)),
         (Stage::ResponseComplete, Some(400)),

@@ -68,6 +68,26 @@ async fn requests_for_deprecated_versions_are_marked() {
     assert_eq!(marks("configmaps"), [Value::Null, Value::Null]);
 }
 
+/// Nobody is asked who sends it.
+#[tokio::test]
+async fn of_a_request_with_a_malformed_timeout_the_refusal_is_recorded() {
+    let events = logged("- {level: Metadata, namespaces: [far]}", async |server| {
+        let path = "/api/v1/namespaces/far/pods/p?timeout=abc";
+        let (code, _) = send(server, jane(), Method::GET, path, Value::Null).await;
+        assert_eq!(code, 400);
+    })
+    .await;
+    let [event] = &events[..] else { panic!("{events:#?}") };
+    assert_eq!((&event["stage"], &event["verb"]), (&json!("ResponseStarted"), &json!("get")));
+    assert_eq!((&event["user"], &event["level"]), (&json!({}), &json!("Metadata")));
+    assert_eq!(event["objectRef"]["name"], "p");
+    let message = r#"invalid timeout specified in the request URL - time: invalid duration "abc""#;
+    let status = json!({
+        "metadata": {}, "status": "Failure", "message": message, "reason": "BadRequest", "code": 400,
+    });
+    assert_eq!(event["responseStatus"], status);
+}
+
 /// Runs a control plane whose audit log nobody writes; how many events find its queue full.
 async fn overflown(plane: ControlPlaneBuilder, act: impl AsyncFnOnce(&ApiServer)) -> u64 {
     let policy = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata, namespaces: [default]}]}";
