@@ -16,6 +16,8 @@ pub const OBJECT_BYTES_MAX: usize = 4 << 20;
 const USER_AGENT_BYTES_MAX: usize = 1024;
 /// The annotations with the patches of webhooks, which show parts of bodies.
 const PATCHES: &str = "patch.webhook.admission.k8s.io/";
+/// How an event on its own begins. In a list, it has neither kind nor version.
+const HEAD: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
 /// The annotation of an event whose object was left out.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
@@ -42,6 +44,17 @@ pub(crate) fn encode(
     omits_managed_fields: bool,
     truncation: Option<Truncation>,
 ) -> Option<Vec<u8>> {
+    let item = encode_item(event, level, omits_managed_fields, truncation)?;
+    Some([HEAD, item.strip_prefix(b"{").unwrap_or(&item)].concat())
+}
+
+/// The same as an item of a list.
+pub(crate) fn encode_item(
+    event: &AuditEvent,
+    level: AuditLevel,
+    omits_managed_fields: bool,
+    truncation: Option<Truncation>,
+) -> Option<Vec<u8>> {
     fitting(event, level, omits_managed_fields, truncation).map(|(_, encoded)| encoded)
 }
 
@@ -55,7 +68,7 @@ pub(crate) fn encode_legacy(
     Some(legacy(&event).into_bytes())
 }
 
-/// An event that is not too large, as a document and encoded.
+/// An event that is not too large, as a document and encoded, both without kind and version.
 fn fitting(
     event: &AuditEvent,
     level: AuditLevel,
@@ -65,8 +78,8 @@ fn fitting(
     let mut out = document(event, level, omits_managed_fields);
     let encoded = out.to_string().into_bytes();
     let Some(Truncation { event_bytes_max, .. }) = truncation else { return Some((out, encoded)) };
-    // As the reference, with the line break.
-    let fits = |encoded: &[u8]| encoded.len() < event_bytes_max;
+    // As the reference, with kind, version and the line break. Its brace is in both parts.
+    let fits = |encoded: &[u8]| HEAD.len() - 1 + encoded.len() < event_bytes_max;
     if fits(&encoded) {
         return Some((out, encoded));
     }
@@ -128,8 +141,6 @@ fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -
     let mut annotations: Map<String, Value> =
         annotations.map(|(key, text)| (key, text.into())).collect();
     let mut out = json!({
-        "kind": "Event",
-        "apiVersion": "audit.k8s.io/v1",
         "level": name(level),
         "auditID": request.audit_id,
         "stage": event.stage.as_str(),
@@ -202,8 +213,15 @@ fn document(event: &AuditEvent, level: AuditLevel, omits_managed_fields: bool) -
         });
     }
     if level >= AuditLevel::Request
-        && let Some(object) = tree
+        && let Some(mut object) = tree
     {
+        if matches!(request.verb, Verb::Delete | Verb::DeleteCollection)
+            && let Some(options) = object.as_object_mut()
+        {
+            // As the reference decodes them, whatever version was sent.
+            options.insert("kind".to_owned(), "DeleteOptions".into());
+            options.insert("apiVersion".to_owned(), "meta.k8s.io/__internal".into());
+        }
         add(&mut out, &mut annotations, "requestObject", object, omits_managed_fields);
     }
     if level >= AuditLevel::RequestResponse && !is_received && request.is_resource() {

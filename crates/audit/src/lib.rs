@@ -22,8 +22,9 @@
 //!   writes what is queued first.
 //! - A webhook gets `EventList`s, a few at the same time. A list that it does not take is sent
 //!   again a few times, ever later, whatever its answer was.
-//! - A [`LogFile`] is rotated by size and age; old files are removed by number and age, and may be
-//!   compressed.
+//! - A [`LogFile`] is rotated by size; old files are removed by number and age, and may be
+//!   compressed, beside the writing of lines. No fault of that loses lines: a file that cannot be
+//!   rotated grows.
 //!
 //! # Differences from kube-apiserver
 //!
@@ -36,7 +37,7 @@
 //! | mode `blocking` | one write or list for each event | one for all that wait |
 //! | the last event of a watch, of a stream or of a request that was cut off | also blocks | does not |
 //! | an apply whose body is YAML, at level `Request` | not recorded | recorded |
-//! | options of a deletion | their `apiVersion` is `meta.k8s.io/__internal` | as they were sent |
+//! | unknown members of options of a deletion | left out | as they were sent |
 //! | `requestObject` of a new CustomResourceDefinition | with `status.storedVersions` | without |
 //! | documents of discovery at level `RequestResponse` | recorded | left out |
 //! | unknown fields of a policy | a warning | refused: a rule with a misspelt condition would match more |

@@ -193,15 +193,17 @@ impl Entry {
         Self { event, level, omits_managed_fields, n_bytes, waiting: None }
     }
 
-    /// The event as JSON; `None` if it is too large.
-    pub(crate) fn encode(&self, truncation: Option<Truncation>) -> Option<Vec<u8>> {
-        event::encode(&self.event, self.level, self.omits_managed_fields, truncation)
+    /// The event as an item of a list; `None` if it is too large.
+    pub(crate) fn item(&self, truncation: Option<Truncation>) -> Option<Vec<u8>> {
+        event::encode_item(&self.event, self.level, self.omits_managed_fields, truncation)
     }
 
     /// The event as a line of a log, without a line break; `None` if it is too large.
     fn line(&self, format: LogFormat, truncation: Option<Truncation>) -> Option<Vec<u8>> {
         match format {
-            LogFormat::Json => self.encode(truncation),
+            LogFormat::Json => {
+                event::encode(&self.event, self.level, self.omits_managed_fields, truncation)
+            }
             LogFormat::Legacy => event::encode_legacy(&self.event, self.level, truncation),
         }
     }

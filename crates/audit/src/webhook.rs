@@ -111,7 +111,7 @@ fn lists(batch: &[Entry], truncation: Option<Truncation>) -> Lists {
     let bytes_max = truncation.map_or(BATCH_BYTES_MAX, |limits| limits.batch_bytes_max);
     let Lists { mut lists, mut too_large } = Lists::default();
     for (nth, entry) in batch.iter().enumerate() {
-        let Some(event) = entry.encode(truncation) else {
+        let Some(event) = entry.item(truncation) else {
             too_large.push(nth);
             continue;
         };

@@ -68,6 +68,23 @@ async fn requests_for_deprecated_versions_are_marked() {
     assert_eq!(marks("configmaps"), [Value::Null, Value::Null]);
 }
 
+#[tokio::test]
+async fn options_of_a_deletion_have_their_kind() {
+    let rules = "- {level: Request, verbs: [delete], users: [jane], omitStages: [RequestReceived]}";
+    let events = logged(rules, async |server| {
+        let sent = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0});
+        for options in [json!({"propagationPolicy": "Foreground"}), sent, Value::Null] {
+            send(server, jane(), Method::DELETE, &format!("{MAPS}/absent"), options).await;
+        }
+    })
+    .await;
+    let options: Vec<&Value> = events.iter().map(|event| &event["requestObject"]).collect();
+    let of = |member: &str, value: Value| json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/__internal", member: value});
+    let expected =
+        [of("propagationPolicy", "Foreground".into()), of("gracePeriodSeconds", 0.into())];
+    assert_eq!(options, [&expected[0], &expected[1], &Value::Null]);
+}
+
 /// Nobody is asked who sends it.
 #[tokio::test]
 async fn of_a_request_with_a_malformed_timeout_the_refusal_is_recorded() {

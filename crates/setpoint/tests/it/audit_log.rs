@@ -414,6 +414,7 @@ fn lists(receiver: &Reviewer) -> Vec<Vec<String>> {
             (&json!("EventList"), &json!("audit.k8s.io/v1"))
         );
         let items = list["items"].as_array().unwrap();
+        assert!(items.iter().all(|one| one["kind"].is_null() && one["apiVersion"].is_null()));
         let name = |event: &Value| event["objectRef"]["name"].as_str().unwrap().to_owned();
         items.iter().map(name).collect()
     });
