@@ -73,7 +73,7 @@ impl ReviewVersion {
 /// | `allowed: true` | allow |
 /// | `denied: true` | deny: no further authorizer is called |
 /// | neither | no opinion |
-/// | no answer in time, or none after three attempts | an error; with `fails_closed`, no further authorizer is called |
+/// | no answer in time, or none after five attempts | an error; with `fails_closed`, no further authorizer is called |
 ///
 /// A request that does not meet the [match conditions](Self::match_conditions) is not sent to the
 /// server.

@@ -139,6 +139,7 @@ async fn a_webhook_decides_and_its_decisions_are_kept() {
                     "verb": "list", "namespace": "default", "version": "v1", "resource": "pods",
                 },
             },
+            "status": {"allowed": false},
         })
     );
     assert_eq!(
@@ -174,7 +175,7 @@ async fn without_an_answer_nothing_is_allowed_by_it() {
             assert_eq!(status(&server, PODS).await.0, expected, "{fails_closed} {allows_next}");
         })
         .await;
-        assert_eq!(reviewer.n_seen() - before, 3, "attempts");
+        assert_eq!(reviewer.n_seen() - before, 5, "attempts");
     }
 }
 
