@@ -55,8 +55,6 @@ pub const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(1800);
 const START_UP_PATIENCE: Duration = Duration::from_secs(30);
 /// The pause between two attempts.
 const START_UP_PAUSE: Duration = Duration::from_millis(500);
-/// The revision of a store that was never written to.
-const EMPTY: Revision = Revision(1);
 /// Builds a registry.
 #[derive(Debug)]
 pub struct RegistryBuilder {
@@ -412,7 +410,7 @@ impl RegistryWorker {
     async fn attempt_start_up(&self) -> Result<(crd::Controller, Revision), ApiError> {
         let inner = &*self.inner;
         let before = inner.store.revision().await.map_err(store_error)?;
-        let is_empty = before == EMPTY && !inner.is_shared && self.is_empty().await?;
+        let is_empty = !inner.is_shared && self.is_empty().await?;
         let n_objects = if is_empty {
             bootstrap::objects::create_all(inner, self.root_ca.as_deref()).await?
         } else {

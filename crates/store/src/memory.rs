@@ -56,6 +56,10 @@ pub struct MemoryOptions {
     /// compacts every five minutes to the revision of five minutes before, so its watches reach
     /// back ten minutes at most.
     pub history_age_max: Duration,
+    /// The revision of the empty store; everything before it counts as compacted. 1 by default,
+    /// like a new etcd. A server whose clients outlive it takes one that is above all that an
+    /// earlier store has given: a client that continues from there would miss what was written.
+    pub first_revision: Revision,
 }
 
 impl Default for MemoryOptions {
@@ -64,6 +68,7 @@ impl Default for MemoryOptions {
             history_revisions_max: 100_000,
             history_bytes_max: 256 << 20,
             history_age_max: HISTORY_AGE_MAX,
+            first_revision: Revision(1),
         }
     }
 }
@@ -96,7 +101,7 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store at revision 1, like a new etcd.
+    /// An empty store at its first revision.
     pub fn new(options: MemoryOptions) -> Self {
         Self::over(State::new(options))
     }

@@ -35,12 +35,13 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(options: MemoryOptions) -> Self {
+        let first = options.first_revision;
         Self {
             options,
-            revision: Revision(1),
+            revision: first,
             current: Map::new(),
             expiries: OrdMap::new(),
-            oldest: Revision(1),
+            oldest: first,
             history: Vector::new(),
             history_bytes: 0,
             keyframes: OrdMap::new(),

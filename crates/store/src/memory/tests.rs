@@ -158,6 +158,7 @@ proptest! {
                 history_revisions_max: 40,
                 history_bytes_max: 2000,
                 history_age_max: Duration::from_secs(300),
+                ..MemoryOptions::default()
             };
             let store = MemoryStore::new(options.clone());
             // When each revision was written, and its bytes of history.
@@ -249,5 +250,22 @@ fn long_ranges_and_compactions_let_other_tasks_run() {
         assert!(store.changes("/".into(), newest).await.is_ok());
         let refused = store.compact(Revision(1)).await;
         assert!(matches!(refused, Err(StoreError::Compacted { .. })), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_store_may_begin_above_the_revisions_of_an_earlier_one() {
+    run(async {
+        let first_revision = Revision(1_800_000_000_000);
+        let options = MemoryOptions { first_revision, ..Default::default() };
+        let store = MemoryStore::new(options.clone());
+        store.commit(put("/a", "1")).await.unwrap();
+        assert_eq!(store.revision().await.unwrap(), Revision(first_revision.0 + 1));
+        assert!(store.changes("/".into(), first_revision).await.is_ok());
+        for earlier in [1, first_revision.0 - 1] {
+            let feed = store.changes("/".into(), Revision(earlier)).await;
+            assert!(matches!(feed, Err(StoreError::Compacted { .. })), "{earlier}");
+        }
+        crate::conformance::check(async || MemoryStore::new(options.clone())).await;
     });
 }
