@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::net::Ipv4Addr;
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::net::TcpStream;
 
 /// Maximum bytes of output that a failed probe shows.
@@ -239,21 +239,11 @@ impl CommandEnvironment {
         let mut child = command.spawn()?;
         let mut group = GroupGuard(child.id());
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let mut output = Vec::new();
         let read = async {
-            let mut errors = Vec::new();
-            let out = async {
-                if let Some(stdout) = stdout {
-                    _ = stdout.take(OUTPUT_BYTES_MAX).read_to_end(&mut output).await;
-                }
-            };
-            let err = async {
-                if let Some(stderr) = stderr {
-                    _ = stderr.take(OUTPUT_BYTES_MAX).read_to_end(&mut errors).await;
-                }
-            };
-            tokio::join!(out, err);
+            let (mut output, mut errors) = tokio::join!(head(stdout), head(stderr));
             output.append(&mut errors);
+            output.truncate(OUTPUT_BYTES_MAX as usize);
+            output
         };
         // What it started has its output too, so it ends with it.
         let wait = async {
@@ -261,9 +251,20 @@ impl CommandEnvironment {
             group.finish();
             status
         };
-        let ((), status) = tokio::join!(read, wait);
+        let (output, status) = tokio::join!(read, wait);
         Ok((code(status?), String::from_utf8_lossy(&output).into_owned()))
     }
+}
+
+/// The first bytes of an output, which is read to its end: a command that cannot write what it has
+/// to say ends by SIGPIPE.
+async fn head(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
+    let mut head = Vec::new();
+    if let Some(mut from) = from {
+        _ = (&mut from).take(OUTPUT_BYTES_MAX).read_to_end(&mut head).await;
+        _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
+    }
+    head
 }
 
 /// The exit code of a process; that of a shell if a signal ended it.
@@ -280,6 +281,38 @@ mod tests {
     use tokio::io::AsyncWriteExt as _;
     use tokio::net::TcpListener;
 
+    fn surroundings() -> CommandEnvironment {
+        CommandEnvironment {
+            env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+            folder: ".".into(),
+            mounts: Mounts::default(),
+            user: None,
+            group: None,
+        }
+    }
+
+    /// The command got SIGPIPE after 10 KiB.
+    #[tokio::test]
+    async fn a_command_may_say_more_than_is_shown() {
+        let container = Container::default();
+        let surroundings = surroundings();
+        let target =
+            Target { container: &container, surroundings: &surroundings, ip: [0; 4].into() };
+        let script = "head -c 300000 /dev/zero | tr '\\0' x && \
+                      head -c 300000 /dev/zero | tr '\\0' y >&2 && exit $0";
+        let command = |code: &str| json!({"exec": {"command": ["sh", "-e", "-c", script, code]}});
+        let probe = |code: &str| {
+            let mut probe: Probe = serde_json::from_value(command(code)).unwrap();
+            probe.timeout_seconds = Some(60);
+            probe
+        };
+        assert_eq!(target.probe(&probe("0")).await, Ok(()));
+        let output = target.probe(&probe("3")).await.unwrap_err();
+        assert_eq!(output, "x".repeat(10 << 10));
+        let hook: LifecycleHandler = serde_json::from_value(command("0")).unwrap();
+        assert_eq!(target.hook(&hook).await, Ok(()));
+    }
+
     /// What a probe says about a server that sends `answer` and closes the connection.
     async fn probed(answer: &'static str) -> Result<(), String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -293,13 +326,7 @@ mod tests {
         let get = HTTPGetAction { port: IntOrString::Int(port.into()), ..HTTPGetAction::default() };
         let target = Target {
             container: &Container::default(),
-            surroundings: &CommandEnvironment {
-                env: Vec::new(),
-                folder: ".".into(),
-                mounts: Mounts::default(),
-                user: None,
-                group: None,
-            },
+            surroundings: &surroundings(),
             ip: Ipv4Addr::LOCALHOST,
         };
         let ((), outcome) = tokio::join!(serve, target.get(&get));
