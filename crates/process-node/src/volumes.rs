@@ -251,15 +251,16 @@ fn keys(
     mode: i32,
     is_optional: bool,
 ) -> Result<Files, BoxError> {
-    let mut data = data.unwrap_or_default();
+    let data = data.unwrap_or_default();
     let Some(items) = items.filter(|items| !items.is_empty()) else {
         return Ok(data.into_iter().map(|(key, bytes)| (key, File::new(bytes, mode))).collect());
     };
     let mut files = Files::new();
     for item in items {
-        match data.remove(&item.key) {
+        match data.get(&item.key) {
             Some(bytes) => {
-                files.insert(item.path.clone(), File::new(bytes, item.mode.unwrap_or(mode)));
+                let file = File::new(bytes.clone(), item.mode.unwrap_or(mode));
+                files.insert(item.path.clone(), file);
             }
             None if is_optional => {}
             None => return Err(format!("references non-existent key: {}", item.key).into()),
@@ -410,5 +411,21 @@ mod tests {
         assert_eq!(found["file"].bytes, b"v");
         assert!(keys(Some(data.clone()), Some(&[item("x")]), 0o644, false).is_err());
         assert!(keys(Some(data), Some(&[item("x")]), 0o644, true).unwrap().is_empty());
+    }
+
+    /// The second path had no key: the volume was never mounted.
+    #[test]
+    fn a_key_may_have_several_paths() {
+        let data = BTreeMap::from([("k".to_owned(), b"v".to_vec())]);
+        let item = |path: &str, mode: Option<i32>| KeyToPath {
+            key: "k".to_owned(),
+            path: path.to_owned(),
+            mode,
+            ..KeyToPath::default()
+        };
+        let items = [item("a", None), item("b/c", Some(0o600))];
+        let found = keys(Some(data), Some(&items), 0o644, false).unwrap();
+        assert_eq!(found["a"], File::new(b"v".to_vec(), 0o644));
+        assert_eq!(found["b/c"], File::new(b"v".to_vec(), 0o600));
     }
 }
