@@ -246,16 +246,13 @@ pub(crate) fn resource_of(
     let Some(amount) = amount.or_else(machine) else { return "0".to_owned() };
     let divisor = parse(divisor).filter(|divisor| !divisor.is_zero());
     let divisor = divisor.unwrap_or_else(|| Quantity::from_units(1));
-    match name {
-        "cpu" => {
-            let (amount, divisor) = (amount.milli_value(), divisor.milli_value().max(1));
-            ((amount + divisor - 1) / divisor).to_string()
-        }
-        _ => {
-            let (amount, divisor) = (amount.value(), divisor.value().max(1));
-            ((amount + divisor - 1) / divisor).to_string()
-        }
-    }
+    let (amount, divisor) = match name {
+        "cpu" => (amount.milli_value(), divisor.milli_value()),
+        _ => (amount.value(), divisor.value()),
+    };
+    // Their sum may be larger than either type of the API.
+    let (amount, divisor) = (i128::from(amount), i128::from(divisor.max(1)));
+    ((amount + divisor - 1) / divisor).to_string()
 }
 
 /// Replaces `$(NAME)` by variables; unknown names stay, and `$$` is a dollar.
@@ -336,6 +333,14 @@ mod tests {
         assert_eq!(amount("limits.cpu", "1m"), "1500");
         assert_eq!(amount("limits.memory", "1Mi"), "65");
         assert_eq!(amount("requests.cpu", ""), "0");
+        let largest: Container = serde_json::from_value(json!({
+            "name": "c", "resources": {"limits": {"cpu": "9E", "memory": "9223372036854775807"}},
+        }))
+        .unwrap();
+        let amount = |resource: &str, divisor: &str| resource_of(&pod, &largest, resource, divisor);
+        assert_eq!(amount("limits.memory", "1Mi"), "8796093022208");
+        assert_eq!(amount("limits.memory", "1"), "9223372036854775807");
+        assert_eq!(amount("limits.cpu", "1"), "9223372036854776");
         let without = Container::default();
         assert_eq!(resource_of(&pod, &without, "limits.cpu", ""), "3", "the pod's");
         assert_ne!(resource_of(&Pod::default(), &without, "limits.cpu", ""), "0", "the machine's");
