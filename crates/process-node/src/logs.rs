@@ -117,12 +117,14 @@ impl Log {
         let mut state = *self.state.borrow();
         if state.bytes >= FILE_BYTES_MAX {
             *file = None;
-            tokio::fs::rename(&self.path, rotated(&self.path)).await?;
-            (state.n_rotations, state.bytes) = (state.n_rotations + 1, 0);
+            state = self.rotate(state).await;
         }
         let file = match file {
             Some(file) => file,
             None => {
+                if let Some(folder) = self.path.parent() {
+                    tokio::fs::create_dir_all(folder).await?;
+                }
                 let opened = File::options().create(true).append(true).open(&self.path).await?;
                 file.insert(opened)
             }
@@ -138,6 +140,23 @@ impl Log {
         state.bytes += record.len() as u64;
         self.state.send_replace(state);
         Ok(())
+    }
+
+    /// Renames the file. Lines are written whatever becomes of it.
+    async fn rotate(&self, mut state: State) -> State {
+        match tokio::fs::rename(&self.path, rotated(&self.path)).await {
+            Ok(()) => state.n_rotations += 1,
+            // Somebody has removed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => state.n_rotations += 1,
+            Err(error) => {
+                // It grows as much again before the next try.
+                tracing::warn!(error = chain(&error), path = %self.path.display(), "rotate a log");
+            }
+        }
+        state.bytes = 0;
+        // At once: if the next line is not written, the one after it must not rename again.
+        self.state.send_replace(state);
+        state
     }
 
     /// The lines that options select.
@@ -371,6 +390,7 @@ async fn open(path: &Path) -> io::Result<Option<BufReader<File>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     async fn all(log: &Log, options: LogOptions) -> String {
         let bytes = log.read(&options).await.unwrap().map(|line| line.to_vec()).concat().await;
@@ -447,5 +467,34 @@ mod tests {
         let text = all(&log, LogOptions::default()).await;
         assert_eq!(text.len(), 40_000 + 6);
         assert!(text.ends_with("xafter\n"));
+    }
+
+    /// All lines after it were lost.
+    #[tokio::test]
+    async fn lines_are_written_though_the_file_was_removed_or_cannot_be_renamed() {
+        let folder = tempfile::tempdir().unwrap();
+        let logs = folder.path().join("logs");
+        std::fs::create_dir(&logs).unwrap();
+        let path = logs.join("0.log");
+        let log = Log::new(path.clone());
+        let clock = Clock::wall();
+        let mut followed = log.read(&options(|o| o.follow = true)).await.unwrap();
+        let mut write = async |text: &'static str| {
+            log.write(text.as_bytes(), &b""[..], &clock).await;
+            let next = tokio::time::timeout(Duration::from_secs(10), followed.next());
+            assert_eq!(next.await.unwrap().unwrap(), text);
+            log.state.send_modify(|state| state.bytes = FILE_BYTES_MAX);
+        };
+        write("one\n").await;
+        std::fs::remove_file(&path).unwrap();
+        write("two\n").await;
+        std::fs::remove_dir_all(&logs).unwrap();
+        write("three\n").await;
+        // A folder that is not empty is in the way of the older file.
+        std::fs::create_dir_all(rotated(&path).join("x")).unwrap();
+        write("four\n").await;
+        write("five\n").await;
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 3, "{text}");
     }
 }
