@@ -5,6 +5,7 @@
 //! | part | does |
 //! |---|---|
 //! | [`ProcessNodes`] | registers nodes, keeps their Leases alive, and has a worker per pod |
+//! | `workers` | starts the workers of pods, and those that panic again |
 //! | `worker` | one pod: volumes, containers in order, restarts, its status, its end |
 //! | `container` | one run of a container: a process, its probes, hooks and log |
 //! | `logs` | lines in rotated files |
@@ -34,6 +35,7 @@ mod status;
 mod terminal;
 mod volumes;
 mod worker;
+mod workers;
 
 pub use address::PodNetwork;
 pub use node::{NODE_LABEL, NODES_MAX, PODS_MAX, ProcessNodes, ProcessNodesError};

@@ -5,6 +5,7 @@ use crate::agent::Agent;
 use crate::guard::{self, NODE_MARK, kill_marked};
 use crate::shared::Shared;
 use crate::worker::{FIELD_MANAGER, Parts, Seen, Worker};
+use crate::workers::{Start, Workers};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kube_core::params::Patch;
@@ -20,13 +21,11 @@ use setpoint_runtime::{
     Action, BoxError, BuildError, Client, Context, Controller, EventRecorder, Manager, Reconciler,
     Request, Runnable, Watch,
 };
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// The label of the nodes of this crate.
@@ -219,60 +218,35 @@ impl Owner {
         tokio::fs::create_dir_all(&self.shared.folder).await?;
         // Ends what this run leaves behind, should the program be killed.
         let guard = guard::start(&self.shared.run)?;
-        let mut workers: BTreeMap<Request, (String, watch::Sender<Seen>)> = BTreeMap::new();
-        let mut running: JoinSet<Request> = JoinSet::new();
+        let start = |start: Start| {
+            let parts = Parts {
+                shared: self.shared.clone(),
+                client: self.client.clone(),
+                recorder: self.recorder.clone(),
+                clock: self.clock.clone(),
+                key: start.key,
+                pod: start.pod,
+                seen: start.seen,
+                stop: stop.child_token(),
+                // The scheduler counts those that run; those that have ended have workers too.
+                is_too_many: start.n_running >= 4 * PODS_MAX * self.shared.nodes.len(),
+            };
+            async move { Worker::new(parts).run().await }
+        };
+        let mut workers = Workers::new(start);
         loop {
-            let (key, seen) = tokio::select! {
+            tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 // Cancel safe: both take whole messages.
-                Some(ended) = running.join_next() => {
-                    if let Ok(key) = ended
-                        && workers.get(&key).is_some_and(|(_, sender)| sender.is_closed())
-                    {
-                        workers.remove(&key);
-                    }
-                    continue;
-                }
-                Some(next) = pods.recv() => next,
-                else => break,
-            };
-            let uid = seen.as_ref().and_then(|pod| pod.metadata.uid.clone());
-            if let Some((known, sender)) = workers.get(&key) {
-                if uid.as_ref() == Some(known) && !sender.is_closed() {
-                    sender.send_replace(seen);
-                    continue;
-                }
-                sender.send_replace(None);
-                workers.remove(&key);
-            }
-            if let (Some(uid), Some(pod)) = (uid, seen) {
-                let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
-                let is_here = node.is_some_and(|node| self.shared.nodes.contains(node));
-                if !is_here {
-                    continue;
-                }
-                let (sender, seen) = watch::channel(Some(pod.clone()));
-                let parts = Parts {
-                    shared: self.shared.clone(),
-                    client: self.client.clone(),
-                    recorder: self.recorder.clone(),
-                    clock: self.clock.clone(),
-                    key: key.clone(),
-                    pod,
-                    seen,
-                    stop: stop.child_token(),
-                    // The scheduler counts those that run; those that have ended have workers too.
-                    is_too_many: running.len() >= 4 * PODS_MAX * self.shared.nodes.len(),
-                };
-                workers.insert(key.clone(), (uid, sender));
-                running.spawn(async move {
-                    Worker::new(parts).run().await;
-                    key
-                });
+                () = workers.next() => {}
+                next = pods.recv() => match next {
+                    Some((key, seen)) => workers.take(key, seen),
+                    None => break,
+                },
             }
         }
-        while running.join_next().await.is_some() {}
+        workers.drain().await;
         kill_marked(NODE_MARK, self.shared.run.clone()).await;
         // Its input ends: it finds nothing and ends too.
         drop(guard);
