@@ -10,6 +10,7 @@
 //! | `container` | one run of a container: a process, its probes, hooks and log |
 //! | `logs` | lines in rotated files |
 //! | `volumes`, `paths`, `env`, `env_file` | what a process finds: folders, paths and variables |
+//! | `tokens` | tokens of service accounts, and when they are renewed |
 //! | `terminal` | the terminals of containers and commands |
 //! | `guard` | no process outlives its pod or its node |
 //! | `agent` | `kubectl logs`, `exec`, `attach` and `port-forward` |
@@ -33,6 +34,7 @@ mod probe;
 mod shared;
 mod status;
 mod terminal;
+mod tokens;
 mod volumes;
 mod worker;
 mod workers;

@@ -3,11 +3,13 @@
 use crate::env::{Lookup, PodAddresses, field_of, resource_of};
 use crate::paths::{Mounts, below};
 use crate::shared::Shared;
+use crate::tokens::{Purpose, Tokens};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{
     Container, DownwardAPIVolumeFile, KeyToPath, PersistentVolume, PersistentVolumeClaim, Pod,
     ServiceAccount, Volume, VolumeProjection,
 };
+use setpoint_object::time::Timestamp;
 use setpoint_runtime::owner::controller_of;
 use setpoint_runtime::{BoxError, Client, Request};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +48,8 @@ pub(crate) struct Volumes<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) uid: &'a str,
     pub(crate) addresses: PodAddresses,
+    pub(crate) tokens: &'a Tokens,
+    pub(crate) now: Timestamp,
 }
 
 impl Volumes<'_> {
@@ -200,9 +204,10 @@ impl Volumes<'_> {
     async fn token(&self, audience: Option<String>, seconds: i64) -> Result<String, BoxError> {
         let spec = self.pod.spec.as_ref();
         let account = spec.and_then(|spec| spec.service_account_name.as_deref());
+        let account = account.unwrap_or("default");
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
-                audiences: Some(audience.into_iter().collect()),
+                audiences: Some(audience.iter().cloned().collect()),
                 expiration_seconds: Some(seconds),
                 bound_object_ref: Some(BoundObjectReference {
                     api_version: Some("v1".to_owned()),
@@ -214,10 +219,14 @@ impl Volumes<'_> {
             }),
             ..TokenRequest::default()
         };
-        let key = Request::new(self.namespace, account.unwrap_or("default"));
-        let tokens = self.client.api::<ServiceAccount>().token();
-        let answer: TokenRequest = tokens.create(&key, &request).await?;
-        answer.status.and_then(|status| status.token).ok_or_else(|| "the token is missing".into())
+        let key = Request::new(self.namespace, account);
+        let purpose = Purpose { account: account.to_owned(), audience, seconds };
+        let new = async {
+            let tokens = self.client.api::<ServiceAccount>().token();
+            let answer: TokenRequest = tokens.create(&key, &request).await?;
+            answer.status.ok_or_else(|| "the token is missing".into())
+        };
+        self.tokens.get(purpose, self.now, new).await
     }
 }
 

@@ -15,6 +15,7 @@ use crate::env::PodAddresses;
 use crate::logs::Log;
 use crate::shared::{Shared, VisiblePod, log_path};
 use crate::status::{Conditions, List, State, Tracked, Verdict, View, is_over};
+use crate::tokens::Tokens;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use kube_core::params::{DeleteParams, Patch, Preconditions};
 use parking_lot::Mutex;
@@ -85,6 +86,7 @@ pub(crate) struct Worker {
     began: Timestamp,
     volumes: Option<BTreeMap<String, PathBuf>>,
     volumes_due: Instant,
+    tokens: Tokens,
     verdict: Option<Verdict>,
     /// All containers are being stopped, and then start again as in a new pod.
     is_restarting_all: bool,
@@ -121,6 +123,7 @@ impl Worker {
         let (reports, incoming) = mpsc::channel(REPORTS_WAITING);
         let mut worker = Self {
             folder: parts.shared.pod_folder(&uid),
+            tokens: Tokens::of_pod(&uid),
             uid,
             addresses: PodAddresses { pod: ip, host: Ipv4Addr::LOCALHOST },
             visible,
@@ -509,3 +512,6 @@ fn is_absent(error: &ClientError) -> bool {
 fn grace_of(pod: &Pod) -> Duration {
     grace_period(pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds))
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,6 +64,8 @@ impl Worker {
             namespace: &self.parts.key.namespace,
             uid: &self.uid,
             addresses: self.addresses,
+            tokens: &self.tokens,
+            now: self.parts.clock.now(),
         };
         match volumes.prepare().await {
             Ok(folders) => {
