@@ -9,6 +9,7 @@
 
 mod start;
 mod stop;
+mod turn;
 
 use crate::container::{Change, Ended, Report, Stop, grace_period};
 use crate::env::PodAddresses;
@@ -310,9 +311,15 @@ impl Worker {
         if is_over(self.pod()) || self.is_closing() {
             return self.write_due;
         }
-        let starts = self.live.values().filter_map(|live| live.due);
-        let deadline = self.deadline().map(|left| Instant::now() + left);
-        starts.chain(deadline).chain([self.volumes_due]).chain(self.write_due).min()
+        let now = Instant::now();
+        let deadline = self.deadline().map(|left| now + left);
+        let others = deadline.into_iter().chain(self.write_due);
+        // Nothing is brought up until all containers have ended.
+        if self.is_restarting_all {
+            return others.min();
+        }
+        let starts = self.turns(now).map(|(_, at)| at);
+        starts.chain(others).chain([self.volumes_due]).min()
     }
 
     /// The time that is left of `activeDeadlineSeconds`.
@@ -362,6 +369,8 @@ impl Worker {
 
     /// Starts and stops what the state calls for.
     async fn advance(&mut self) {
+        // What follows writes it, or it is no longer to be written.
+        self.write_due.take_if(|due| *due <= Instant::now());
         if is_over(self.pod()) {
             // Another client may have said so.
             if self.containers.iter().any(|one| one.is_live) {

@@ -1,5 +1,6 @@
 //! Volumes and starts of containers.
 
+use super::turn::turns;
 use super::{Live, REFRESH, RETRY, Worker, grace_of};
 use crate::container::Run;
 use crate::env::{Lookup, expand, variables};
@@ -7,7 +8,7 @@ use crate::guard::{CONTAINER_MARK, NODE_MARK};
 use crate::logs::Log;
 use crate::paths::below;
 use crate::shared::{CommandEnvironment, log_path};
-use crate::status::{List, State};
+use crate::status::State;
 use crate::volumes::{Volumes, mounts};
 use k8s_openapi::api::core::v1::Container;
 use setpoint_runtime::BoxError;
@@ -22,41 +23,25 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 impl Worker {
     /// Makes volumes and starts the containers whose turn it is.
     pub(super) async fn bring_up(&mut self) {
-        if Instant::now() >= self.volumes_due && !self.refresh_volumes().await {
-            return;
+        if Instant::now() >= self.volumes_due {
+            self.refresh_volumes().await;
         }
-        let mut is_passed = true;
-        for idx in 0..self.containers.len() {
-            let tracked = &self.containers[idx];
-            let (name, list) = (tracked.container.name.clone(), tracked.list);
-            if !is_passed {
-                break;
-            }
-            let live = self.live.entry(name.clone()).or_default();
-            let is_due = match (&tracked.state, live.due) {
-                (_, Some(due)) => Instant::now() >= due,
-                // Not started yet, or lost with an earlier node.
-                (State::Waiting { .. }, None) => live.stop.is_none(),
-                (State::Ended(ended), None) => {
-                    live.stop.is_none() && tracked.policy.restarts(ended.code.into())
-                }
-                (State::Running(_), None) => false,
-            };
-            if is_due {
-                self.start(idx).await;
-            }
-            // An init container that may not start again holds up the others for good.
-            is_passed = match list {
-                List::Init | List::Sidecar => self.containers[idx].lets_pass(),
-                // The hook after the start holds up the containers after it.
-                List::Main => !self.containers[idx].is_in_hook(),
-                List::Ephemeral => true,
-            };
+        let now = Instant::now();
+        // A start changes whose turn it is. One that fails is tried again later than now.
+        loop {
+            let next = self.turns(now).find(|(_, at)| *at <= now);
+            let Some((idx, _)) = next else { break };
+            self.start(idx).await;
         }
     }
 
-    /// Returns false if volumes are missing.
-    async fn refresh_volumes(&mut self) -> bool {
+    /// Which containers may start, and when. None before the volumes are there.
+    pub(super) fn turns(&self, now: Instant) -> impl Iterator<Item = (usize, Instant)> {
+        let containers = if self.volumes.is_some() { &*self.containers } else { &[] };
+        turns(containers, &self.live, now)
+    }
+
+    async fn refresh_volumes(&mut self) {
         let volumes = Volumes {
             shared: &self.parts.shared,
             client: &self.parts.client,
@@ -71,14 +56,12 @@ impl Worker {
             Ok(folders) => {
                 self.volumes = Some(folders);
                 self.volumes_due = Instant::now() + REFRESH;
-                true
             }
             Err((volume, error)) => {
                 let is_up = self.volumes.is_some();
                 self.volumes_due = Instant::now() + if is_up { REFRESH } else { RETRY };
                 let message = format!("MountVolume.SetUp failed for volume \"{volume}\" : {error}");
                 self.event(true, "FailedMount", message, String::new());
-                is_up
             }
         }
     }
@@ -87,7 +70,8 @@ impl Worker {
         let tracked = &self.containers[idx];
         let container = tracked.container.clone();
         let has_run = tracked.ended().is_some() || tracked.last.is_some();
-        let n = tracked.n_restarts + i32::from(has_run);
+        // The number is from a status, which others may write.
+        let n = tracked.n_restarts.saturating_add(i32::from(has_run));
         let mark = format!("{}.{}.{n}", self.uid, container.name);
         match self.launch(&container, &mark, n).await {
             Ok((surroundings, words)) => {
@@ -143,7 +127,7 @@ impl Worker {
         visible.previous = visible.log.replace(log.clone());
         drop(containers);
         for suffix in ["", ".1"] {
-            let mut path = log_path(&self.folder, name, n - 2).into_os_string();
+            let mut path = log_path(&self.folder, name, n.saturating_sub(2)).into_os_string();
             path.push(suffix);
             // It may not exist.
             _ = std::fs::remove_file(path);

@@ -87,6 +87,68 @@ impl Fixture {
     }
 }
 
+/// It turned without a rest, and made the status again each time.
+#[tokio::test(start_paused = true)]
+async fn a_worker_rests_while_a_sidecar_holds_up_a_container_whose_pause_is_over() {
+    let mut fixture = fixture(json!({
+        "initContainers": [{"name": "s", "restartPolicy": "Always"}],
+        "containers": [{"name": "a"}],
+    }));
+    fixture.runs("s");
+    fixture.is_due("a");
+    assert_eq!(fixture.rest().await, Some(REFRESH));
+    assert!(fixture.live("a").stop.is_none());
+    // It has no command: the next try has a pause of its own.
+    fixture.tracked("s").is_started = true;
+    assert_eq!(fixture.worker.due(), fixture.live("a").due);
+    assert_eq!(fixture.rest().await, Some(RETRY));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_rests_while_a_hook_holds_up_a_container_whose_pause_is_over() {
+    let hook = json!({"postStart": {"sleep": {"seconds": 1000}}});
+    let containers = json!([{"name": "a", "lifecycle": hook}, {"name": "b"}]);
+    let mut fixture = fixture(json!({"containers": containers}));
+    fixture.starts("a");
+    fixture.is_due("b");
+    assert_eq!(fixture.rest().await, Some(REFRESH));
+    fixture.runs("a");
+    assert_eq!(fixture.rest().await, Some(RETRY));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_rests_until_all_containers_have_ended_that_are_to_start_again() {
+    let mut fixture = fixture(json!({"containers": [{"name": "a"}, {"name": "b"}]}));
+    fixture.runs("a");
+    fixture.is_due("b");
+    fixture.worker.is_restarting_all = true;
+    assert_eq!(fixture.rest().await, None);
+}
+
+/// Its containers started without them.
+#[tokio::test(start_paused = true)]
+async fn no_container_starts_before_the_volumes_are_there() {
+    let volumes = json!([{"name": "v", "nfs": {"server": "s", "path": "/"}}]);
+    let mut fixture = fixture(json!({"containers": [{"name": "a"}], "volumes": volumes}));
+    assert_eq!(fixture.rest().await, Some(RETRY));
+    fixture.is_due("a");
+    let before = fixture.live("a").due;
+    assert_eq!(fixture.rest().await, Some(RETRY - Duration::from_secs(1)));
+    assert_eq!(fixture.live("a").due, before);
+}
+
+/// A write was due for ever once the status that could not be written was the written one again.
+#[tokio::test(start_paused = true)]
+async fn a_worker_rests_though_a_write_has_failed() {
+    let mut fixture = fixture(json!({"containers": [{"name": "a"}]}));
+    fixture.runs("a");
+    fixture.worker.verdict = Some(Verdict { reason: "Test", message: String::new() });
+    assert!(!fixture.worker.sync_status().await);
+    assert_eq!(fixture.rest().await, Some(RETRY - Duration::from_secs(1)));
+    tokio::time::advance(RETRY).await;
+    assert_eq!(fixture.rest().await, None);
+}
+
 /// There was a new one at each look at the volumes.
 #[tokio::test(start_paused = true)]
 async fn a_token_is_asked_for_once_in_its_lifetime() {
