@@ -440,8 +440,8 @@ impl AuditWorker {
     /// [`ORDERLY_END_MAX`](crate::ORDERLY_END_MAX). Encodes and writes on threads that may block.
     /// An error of the destination is logged, and its events are lost: a full disk does not stop
     /// the server, unless the mode is [`AuditMode::BlockingStrict`]. Old files are compressed and
-    /// removed beside; what is left of that at the end is done after the next start. Dropping the future loses what
-    /// is queued. Events that are recorded after its end are lost.
+    /// removed beside; what is left of that at the end is done after the next start. Dropping the
+    /// future loses what is queued. Events that are recorded after its end are lost.
     pub async fn run(self, stop: CancellationToken) {
         let Self { audit, delivery } = self;
         match delivery {

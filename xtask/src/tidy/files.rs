@@ -18,7 +18,8 @@ const CALLS: [&str; 6] = [
 /// Sources that may use them, with the reason. All others use `setpoint_small_file`, which is
 /// bounded in bytes and time.
 const READERS: &[(&str, &str)] = &[
-    ("crates/audit/src/log_file.rs", "copies its own rotated files in pieces"),
+    ("crates/audit/src/log_file.rs", "looks at the end of its own file"),
+    ("crates/audit/src/old_files.rs", "copies its own rotated files in pieces"),
     ("crates/cli/src/data.rs", "reads backups in pieces, and syncs folders"),
     ("crates/cli/src/data/control.rs", "opens a folder"),
     ("crates/cli/src/envtest/install.rs", "a marker that it has written"),

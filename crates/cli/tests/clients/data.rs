@@ -49,6 +49,24 @@ fn objects_survive_a_clean_stop_and_a_kill() {
     assert!(events.body.contains("ADDED") && events.body.contains("second"), "{events:?}");
 }
 
+/// Without a folder a restart begins a new store: clients of the last one must list again.
+#[test]
+fn a_watch_from_a_store_in_memory_that_is_gone_gets_410() {
+    let mut server = Server::start();
+    let object = create(&server, "first");
+    assert!(server.stop("TERM").success());
+    let server = Server::start();
+    create(&server, "second");
+    let from: u64 = object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    // Of the last run, and of one that has never been.
+    for (from, why) in [(from, "too old"), (from + 1_000_000_000, "too large")] {
+        let path = format!("{PATH}?watch=1&timeoutSeconds=10&resourceVersion={from}");
+        let events = raw::get(&server, &path);
+        assert!(events.body.contains(r#""type":"ERROR""#), "{events:?}");
+        assert!(events.body.contains(r#""code":410"#) && events.body.contains(why), "{events:?}");
+    }
+}
+
 /// The first signal waits for requests that are being sent, the second one does not.
 #[test]
 fn second_signal_ends_the_program_at_once_and_acknowledged_writes_stay() {
