@@ -97,7 +97,9 @@ impl NamespaceController {
         let is_deleting =
             |namespace: &Object<Namespace>| !namespace.skim().deletion_timestamp.is_empty();
         let deletion_begins = Predicate::new(move |event| match event {
-            Event::Updated { old, new } => is_deleting(new) && !is_deleting(old),
+            Event::Updated { old, new } => {
+                is_deleting(new) && (!is_deleting(old) || old.uid() != new.uid())
+            }
             event => event.object().is_some_and(is_deleting),
         });
         let controller = Controller::builder(NAME)

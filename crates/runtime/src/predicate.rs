@@ -126,10 +126,11 @@ impl<K> Predicate<K> {
         Self::any_event(move |event| event.object().is_none_or(&f))
     }
 
-    /// Passes updates for which `f` of old and new returns true, and all other events.
+    /// Passes updates for which `f` of old and new returns true, and all other events. An object
+    /// that was deleted and created again between two looks is another one (EVT-8).
     fn changed(f: impl Fn(&dyn Observed, &dyn Observed) -> bool + Send + Sync + 'static) -> Self {
         Self::any_event(move |event| match event {
-            AnyEvent::Updated { old, new } => f(*old, *new),
+            AnyEvent::Updated { old, new } => old.uid() != new.uid() || f(*old, *new),
             _ => true,
         })
     }

@@ -65,9 +65,15 @@ pub(super) fn start(
         let (shared, api_version, kind) = (shared.clone(), api_version.clone(), kind.clone());
         move |event: Event<DynamicObject>| {
             let Some(object) = event.object() else { return };
-            match event {
+            match &event {
                 Event::Deleted { .. } => shared.forget(object.uid(), &kind),
                 _ => shared.observe(&api_version, &kind, &object.skim()),
+            }
+            // It was deleted and created again between two lists.
+            if let Event::Updated { old, new } = &event
+                && old.uid() != new.uid()
+            {
+                shared.forget(old.uid(), &kind);
             }
         }
     };

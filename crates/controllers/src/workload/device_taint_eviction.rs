@@ -299,7 +299,9 @@ impl Shared {
         match event {
             Event::Deleted { .. } => is_planned(),
             // Pods change often; their claims and their node do not.
-            Event::Updated { old, new } => !uses_same(old, new) || is_planned(),
+            Event::Updated { old, new } => {
+                old.uid() != new.uid() || !uses_same(old, new) || is_planned()
+            }
             _ => true,
         }
     }

@@ -290,8 +290,11 @@ impl Pass {
         context: &Context,
     ) -> Result<(), BoxError> {
         let conditions = unknown_conditions(node, context.clock().now());
+        // A heartbeat that comes meanwhile must stay.
+        let meta = &node.metadata;
         let patch = json!({
-            "metadata": {"uid": node.metadata.uid}, "status": {"conditions": conditions},
+            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+            "status": {"conditions": conditions},
         });
         let api = context.client().field_manager(COMPONENT).api::<NodeView>();
         ignore_not_found(api.patch_status(request, &Patch::Strategic(patch)).await)?;

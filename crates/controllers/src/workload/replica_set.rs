@@ -228,7 +228,9 @@ fn owners_of_orphan<O: Replicated>(event: &Event<Pod>, client: &Client) -> Vec<R
         return Vec::new();
     }
     let is_same = old.and_then(|old| old.get().ok()).is_some_and(|old| {
-        old.metadata.labels == pod.metadata.labels && controller_of(&*old).is_none()
+        old.uid() == pod.uid()
+            && old.metadata.labels == pod.metadata.labels
+            && controller_of(&*old).is_none()
     });
     if is_same {
         return Vec::new();

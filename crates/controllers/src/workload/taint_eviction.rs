@@ -61,7 +61,9 @@ impl TaintEvictionController {
                 move |event: &Event<NodePod>, keys: &Enqueue<'_, Request>| {
                     let is_news = match event {
                         // Status updates, which are most of all events, change nothing here.
-                        Event::Updated { old, new } => !has_same_spec(old, new),
+                        Event::Updated { old, new } => {
+                            old.uid() != new.uid() || !has_same_spec(old, new)
+                        }
                         Event::Deleted { .. } => of_deleted.has(event.key()),
                         _ => true,
                     };

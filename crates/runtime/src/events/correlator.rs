@@ -6,7 +6,8 @@ use lru::LruCache;
 use setpoint_object::{bounded, time::Timestamp};
 
 use super::{
-    EventApi, REMEMBERED_MAX,
+    EventApi, NOTE_BYTES_MAX, REMEMBERED_MAX,
+    encode::cut,
     event::{Emitted, EventType, ObjectReference, Source},
 };
 
@@ -129,7 +130,9 @@ impl Correlator {
         let mut note: Arc<str> = note.into();
         let is_combined = self.aggregator.is_combined(&group, &note, at);
         if is_combined {
-            note = format!("(combined from similar events): {note}").into();
+            let mut combined = format!("(combined from similar events): {note}");
+            cut(&mut combined, NOTE_BYTES_MAX);
+            note = combined.into();
         }
         let id: Id = (group.clone(), (!is_combined).then(|| note.clone()));
 

@@ -50,6 +50,24 @@ fn web() -> Predicate<ConfigMap> {
     Predicate::labels(Selector::parse("app=web").unwrap())
 }
 
+/// Deleted and created again between two looks: an update with two uids.
+#[test]
+fn evt_8_another_object_of_the_name_is_no_update_without_a_change() {
+    let of = |uid: &str| {
+        object(json!({"uid": uid, "resourceVersion": "1", "generation": 1}), CachePolicy::Compact)
+    };
+    let again = Event::Updated { old: of("1"), new: of("2") };
+    let same = Event::Updated { old: of("1"), new: of("1") };
+    for predicate in [
+        Predicate::resource_version_changed(),
+        Predicate::generation_changed(),
+        Predicate::labels_changed(),
+        Predicate::annotations_changed(),
+    ] {
+        assert!(predicate.admits(&again) && !predicate.admits(&same));
+    }
+}
+
 #[test]
 fn predicates_agree_with_their_table() {
     check(

@@ -124,6 +124,20 @@ fn ev_1_tenth_message_in_a_row_and_those_after_it_are_combined() {
     );
 }
 
+/// API servers refuse a longer one.
+#[test]
+fn ev_1_a_combined_message_is_not_longer_than_another() {
+    let mut correlator = Correlator::new(EventApi::New);
+    let note = |n: usize| format!("{n:0width$}", width = NOTE_BYTES_MAX);
+    for n in 0..9 {
+        correlator.take(emitted("a", &note(n), 1));
+    }
+    let write = correlator.one(emitted("a", &note(9), 1)).unwrap();
+    let combined = &*write.record().note;
+    assert!(combined.starts_with("(combined"), "{combined}");
+    assert_eq!(combined.len(), NOTE_BYTES_MAX);
+}
+
 #[test]
 fn ev_1_silence_of_more_than_ten_minutes_starts_a_group_again() {
     for (at, expected) in [(601, "(combined from similar events): late"), (602, "late")] {
