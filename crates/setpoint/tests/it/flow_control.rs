@@ -2,6 +2,8 @@
 
 use crate::plane::Person;
 use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
@@ -119,21 +121,37 @@ async fn each_answer_names_its_schema_and_its_level_and_changes_apply_at_once() 
     .await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_request_waits_for_a_seat_or_is_refused_and_others_are_not_delayed() {
-    let gate = Arc::new(Semaphore::new(0));
-    let held = gate.clone();
-    let slow = move |_: Request<RequestBody>| {
-        let gate = held.clone();
+/// A handler that answers when the gate lets it.
+fn slow(
+    gate: &Arc<Semaphore>,
+) -> impl Fn(Request<RequestBody>) -> BoxFuture<'static, http::Response<Body>> + use<> {
+    let gate = gate.clone();
+    move |_| {
+        let gate = gate.clone();
         async move {
             gate.acquire().await.unwrap().forget();
             http::Response::new(Body::once("done"))
         }
-    };
+        .boxed()
+    }
+}
+
+/// A request of bob's that runs.
+async fn hold(server: &ApiServer) -> JoinSet<()> {
+    let mut running = JoinSet::new();
+    let server = server.clone();
+    running.spawn(async move { drop(get(&server, "/slow", bob()).await) });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    running
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_for_a_seat_or_is_refused_and_others_are_not_delayed() {
+    let gate = Arc::new(Semaphore::new(0));
     let metrics = Metrics::new();
     let plane = ControlPlane::builder().simulated(0).controllers(false);
     let plane = plane
-        .route("/slow", Arc::new(slow))
+        .route("/slow", Arc::new(slow(&gate)))
         .request_limits(RequestLimits::default().reads(30).writes(30))
         .serve_metrics(&metrics)
         .build();
@@ -245,14 +263,24 @@ async fn a_level_without_shares_serves_one_request_at_a_time() {
 
 #[tokio::test(start_paused = true)]
 async fn without_priority_and_fairness_reads_and_writes_have_plain_limits() {
-    let limits = RequestLimits::default().fair(false).reads(0);
-    let plane = ControlPlane::builder().simulated(0).controllers(false).request_limits(limits);
-    with_server(plane.build(), async |server, _| {
+    let gate = Arc::new(Semaphore::new(0));
+    let plane = |n_reads| {
+        let limits = RequestLimits::default().fair(false).reads(n_reads);
+        let plane = ControlPlane::builder().simulated(0).controllers(false);
+        plane.route("/slow", Arc::new(slow(&gate))).request_limits(limits).build()
+    };
+    with_server(plane(1), async |server, _| {
+        let _running = hold(&server).await;
         let (code, headers, _) = get(&server, "/version", bob()).await;
         assert_eq!((code, headers), (429, [String::new(), String::new(), "1".to_owned()]));
         assert_eq!(get(&server, "/version", Identity::admin()).await.0, 200);
         let page = format!("{DUMPS}/dump_queues");
         assert_eq!(get(&server, &page, Identity::admin()).await.0, 404);
+    })
+    .await;
+    with_server(plane(0), async |server, _| {
+        let _running = hold(&server).await;
+        assert_eq!(get(&server, "/version", bob()).await.0, 200, "zero is no limit");
     })
     .await;
 }
