@@ -26,7 +26,7 @@ use crate::{
 /// | [`get_live`](Self::get_live), [`list_live`](Self::list_live), [`page_live`](Self::page_live) | the server | the API reader |
 /// | [`watch_live`](Self::watch_live) | the server, by a watch | the client with watch |
 /// | [`create`](Self::create), [`replace`](Self::replace), [`patch`](Self::patch), [`merge`](Self::merge), [`apply`](Self::apply), [`delete`](Self::delete) … | the server | the writer |
-/// | [`update_with_retry`](Self::update_with_retry) | the server, again after a conflict | `retry.RetryOnConflict` |
+/// | [`update_with_retry`](Self::update_with_retry) | the server, by a patch, again after a conflict | `retry.RetryOnConflict` |
 /// | [`status`](Self::status), [`scale`](Self::scale), [`subresource`](Self::subresource) … | the server | the sub-resource client |
 ///
 /// Keys of cluster-scoped objects have an empty namespace. If a write's future is dropped, the

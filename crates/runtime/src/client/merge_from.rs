@@ -62,7 +62,11 @@ impl<'a, K> MergeFrom<'a, K> {
 
 impl<K: Serialize> MergeFrom<'_, K> {
     /// The merge patch (RFC 7396) from the base to `object`; `None` if they are equal.
-    fn patch_to(&self, object: &K, call: &super::Call) -> Result<Option<Value>, ClientError> {
+    pub(super) fn patch_to(
+        &self,
+        object: &K,
+        call: &super::Call,
+    ) -> Result<Option<Value>, ClientError> {
         let failed =
             |source: crate::error::BoxError| ClientError::Request { call: call.clone(), source };
         let encode =

@@ -1,16 +1,17 @@
-//! Retries updates that conflict.
+//! Retries changes that conflict.
 
 use std::time::Duration;
 
+use kube_core::params::{Patch, PatchParams};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde::Serialize;
 use setpoint_informer::Cacheable;
 use setpoint_object::seed;
 
-use super::{Api, ClientError, Subresource, api::encode};
+use super::{Api, Call, ClientError, MergeFrom, Subresource, api::decode};
 use crate::request::Request;
 
-/// How often a conflicting update is tried, and the delays between tries.
+/// How often a conflicting change is tried, and the delays between tries.
 ///
 /// The `n`-th delay is `base * factor^n`, plus up to `jitter` of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,12 +73,17 @@ impl Default for Retry {
 }
 
 impl<K: Cacheable + Serialize + Clone> Api<K> {
-    /// Changes an object and replaces it, with its resourceVersion. After a conflict it reads the
-    /// object from the server and tries again ([`Retry::FEW_WRITERS`]). Returns the server's
-    /// object. Writes nothing if `change` changes nothing.
+    /// Changes an object, and sends the difference as a JSON merge patch with the resourceVersion
+    /// that was read. After a conflict it reads the object from the server and tries again
+    /// ([`Retry::FEW_WRITERS`]). Returns the server's object. Writes nothing if `change` changes
+    /// nothing.
     ///
     /// The first try starts from the cache, or from the server if the cache does not have the
     /// object. `change` is called once per try.
+    ///
+    /// What was not read stays as it is on the server: fields that the cache
+    /// [prunes](crate::CacheOptions::prune), and those that `K` does not have. But a list that
+    /// differs is sent whole, as in any JSON merge patch. The server checks the verb `patch`.
     ///
     /// # Errors
     ///
@@ -101,15 +107,17 @@ impl<K: Cacheable + Serialize + Clone> Api<K> {
         retry: Retry,
         change: impl FnMut(&mut K),
     ) -> Result<K, ClientError> {
-        self.retry(key, retry, change, async |object| self.replace(object).await).await
+        let call = self.call("patch", key.to_string());
+        self.retry(key, (call, None), retry, change).await
     }
 
+    /// Patches an object, or one of its subresources, until there is no conflict.
     async fn retry(
         &self,
         key: &Request,
+        (call, subresource): (Call, Option<&str>),
         retry: Retry,
         mut change: impl FnMut(&mut K),
-        write: impl AsyncFn(&K) -> Result<K, ClientError>,
     ) -> Result<K, ClientError> {
         let pass = self.client.pass().map(|pass| pass.began().reconcile_id.0);
         let mut rng = retry.rng(pass);
@@ -122,22 +130,24 @@ impl<K: Cacheable + Serialize + Clone> Api<K> {
             }
             None => self.ask_live(key).await?,
         };
+        let params = PatchParams::default();
         let mut n = 0;
         loop {
-            let call = self.call("update", key.to_string());
-            let before = encode(&call, &read)?;
+            let before = MergeFrom::new(&read).locked();
             let mut object = read;
             change(&mut object);
-            if encode(&call, &object)? == before {
-                return Ok(object);
-            }
-            match write(&object).await {
+            let Some(patch) = before.patch_to(&object, &call)? else { return Ok(object) };
+            let patch = Patch::Merge(patch);
+            match self.patch_at(call.verb, key, subresource, &patch, &params).await {
                 Err(error) if error.is_conflict() && n + 1 < retry.n_tries => {
                     tokio::time::sleep(retry.wait(n, &mut rng)).await;
                     n += 1;
                     read = self.ask_live(key).await?;
                 }
-                answer => return answer,
+                answer => {
+                    let (call, body) = answer?;
+                    return decode(call, &body);
+                }
             }
         }
     }
@@ -168,7 +178,8 @@ impl<K: Cacheable + Serialize + Clone> Subresource<K, K> {
         retry: Retry,
         change: impl FnMut(&mut K),
     ) -> Result<K, ClientError> {
-        self.api.retry(key, retry, change, async |object| self.replace(key, object).await).await
+        let call = self.call("patch", key)?;
+        self.api.retry(key, (call, Some(&*self.name)), retry, change).await
     }
 }
 

@@ -25,6 +25,7 @@ mod panics;
 mod patch;
 mod queue_metrics;
 mod results;
+mod retries;
 mod saved;
 mod server;
 mod shard;

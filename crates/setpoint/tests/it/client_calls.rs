@@ -446,7 +446,7 @@ async fn conflicting_update_is_retried_from_the_server_state() {
     let n_conflicts = Arc::new(AtomicUsize::new(3));
     let left = n_conflicts.clone();
     let world = beside(Interceptor::new(move |call, request, next: Next| {
-        let is_refused = call.verb == Verb::Update
+        let is_refused = call.verb == Verb::Patch
             && left
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1))
                 .is_ok();
