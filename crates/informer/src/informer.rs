@@ -238,6 +238,11 @@ impl<K> SharedInformer<K> {
         &self.0.selection
     }
 
+    /// Whether both handles are of one informer, whatever types they read.
+    pub fn shares_cache<V>(&self, other: &SharedInformer<V>) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Whether the whole first list is in the cache (SHI-9). Never reverts.
     pub fn has_synced(&self) -> bool {
         self.0.board.status.borrow().has_synced

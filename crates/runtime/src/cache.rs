@@ -31,6 +31,7 @@
 //! `ReaderFailOnMissingInformer` (CCH-6). There is no option to change this: the memory of a
 //! program depends only on the types that its code requests.
 
+mod id;
 mod informer;
 mod lister;
 mod options;
@@ -43,7 +44,10 @@ use std::{
 };
 
 use self::informer::Member;
-pub(crate) use self::informer::{CacheLease, MemberStatus};
+pub(crate) use self::{
+    id::CacheId,
+    informer::{CacheLease, MemberStatus},
+};
 pub use self::{
     informer::{CacheInformer, CacheRegistration},
     lister::{CacheLister, CacheReadError, NamespaceNotCached},
@@ -87,6 +91,7 @@ const SYNC_SPREAD: f64 = 0.1;
 /// requests.
 #[derive(Clone)]
 pub struct Cache {
+    id: CacheId,
     factory: InformerFactory,
     options: Arc<CacheOptions>,
     /// The registry that informers report to, and their name there.
@@ -205,8 +210,8 @@ impl Cache {
         }
         let metrics = options.metrics.clone().map(|(registry, name)| (registry, name.into()));
         let (factory, worker) = InformerFactory::new(client, factory_options);
-        let cache =
-            Self { factory, options: Arc::new(options), metrics, informers: Arc::default() };
+        let (id, options, informers) = (CacheId::next(), Arc::new(options), Arc::default());
+        let cache = Self { id, factory, options, metrics, informers };
         (cache, worker)
     }
 

@@ -76,6 +76,8 @@ pub struct Client {
     /// Shared: cloning the client itself copies text.
     kube: Arc<kube_client::Client>,
     cache: Cache,
+    /// The name of the cluster, if it is not the manager's own.
+    cluster: Option<Arc<str>>,
     options: WriteOptions,
     warnings: Arc<Warnings>,
     /// The last writes through this client and its clones.
@@ -90,7 +92,7 @@ impl Client {
     pub(crate) fn new(kube: kube_client::Client, cache: Cache, field_manager: Arc<str>) -> Self {
         let options = WriteOptions::of(field_manager);
         let (kube, warnings, own) = (Arc::new(kube), Arc::default(), Arc::default());
-        Self { kube, cache, options, warnings, own, pass: None, fence: None }
+        Self { kube, cache, cluster: None, options, warnings, own, pass: None, fence: None }
     }
 
     /// The manager of the fields that it writes.
@@ -106,6 +108,20 @@ impl Client {
             ..self.options.clone()
         };
         Self { options, ..self.clone() }
+    }
+
+    /// A clone of another cluster's client, with this client's field manager and behind its fence.
+    pub(crate) fn for_cluster(&self, name: Arc<str>, of_cluster: &Self) -> Self {
+        let options = WriteOptions {
+            is_named: self.options.is_named,
+            field_manager: self.options.field_manager.clone(),
+            ..of_cluster.options.clone()
+        };
+        let client = Self { cluster: Some(name), options, ..of_cluster.clone() };
+        match &self.fence {
+            Some(fence) => client.fenced(fence.clone()),
+            None => client,
+        }
     }
 
     /// A clone for one pass of a controller.

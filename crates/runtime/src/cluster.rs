@@ -4,7 +4,7 @@
 //! has its own; others are added before it runs, and their caches start and stop with its own. A
 //! controller watches another cluster's objects by [`Watch::cluster`](crate::Watch::cluster), with
 //! keys that name the cluster. Keys can be of any type, and the runtime does not assume a single
-//! cache (CLU-2). [`Cluster::client`] reads and writes there.
+//! cache (CLU-2). [`Context::client_of`](crate::Context::client_of) reads and writes there.
 //!
 //! The client does not limit the rate of requests: the API server's priority and fairness does
 //! (CLU-3). The program declares its types, in Rust or as `ApiResource`s. For kinds that it finds
@@ -82,7 +82,10 @@ impl Cluster {
         &self.name
     }
 
-    /// Reads from this cluster's cache and writes to its server.
+    /// Reads from this cluster's cache and writes to its server. The election does not fence its
+    /// writes, and no pass records them: reconcilers use
+    /// [`Context::client_of`](crate::Context::client_of), and tasks of the leader
+    /// [`ManagerHandle::leader_client_of`](crate::ManagerHandle::leader_client_of).
     pub fn client(&self) -> &Client {
         &self.client
     }

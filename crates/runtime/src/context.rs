@@ -6,13 +6,17 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use hashbrown::HashMap;
+use parking_lot::Mutex;
 use setpoint_object::{GroupVersionKind, time::Clock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use crate::pass::ReconcileId;
 use crate::{
+    cache::CacheId,
     client::Client,
+    cluster::Cluster,
     events::EventRecorder,
     pass::{AnyPass, Cause},
     request::RequestKey,
@@ -45,6 +49,8 @@ pub(crate) struct CommonContext {
     pub(crate) kind: Option<GroupVersionKind>,
     /// The controller's `Watches<R>`.
     pub(crate) watches: Arc<dyn Any + Send + Sync>,
+    /// The clients of other clusters that passes have used.
+    pub(crate) elsewhere: Arc<Mutex<HashMap<CacheId, Client>>>,
 }
 
 /// The data of one pass.
@@ -66,6 +72,42 @@ impl Context {
     /// [`Origin`](crate::client::Origin).
     pub fn client(&self) -> &Client {
         self.client.get_or_init(|| self.common.client.for_pass(self.pass.clone()))
+    }
+
+    /// The client of another cluster: as [`client`](Self::client), with the controller's field
+    /// manager, behind the same fence, and recorded for [explanations](crate::explain). A key that
+    /// wrote there is held back until the controller's watches of that cluster show it.
+    ///
+    /// [`Cluster::client`] has none of these.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use setpoint_runtime::{Action, BoxError, Context, Reconciler, Request, cluster::Cluster};
+    /// /// Copies a ConfigMap to another cluster.
+    /// struct Copier {
+    ///     to: Cluster,
+    /// }
+    ///
+    /// impl Reconciler for Copier {
+    ///     type Error = BoxError;
+    ///
+    ///     async fn reconcile(&self, key: Request, context: Context) -> Result<Action, BoxError> {
+    ///         if let Some(map) = context.client().api::<ConfigMap>().get(&key)? {
+    ///             let mut copy = ConfigMap { data: map.data.clone(), ..ConfigMap::default() };
+    ///             copy.metadata.name = map.metadata.name.clone();
+    ///             copy.metadata.namespace = map.metadata.namespace.clone();
+    ///             context.client_of(&self.to).api::<ConfigMap>().create(&copy).await?;
+    ///         }
+    ///         Ok(Action::await_change())
+    ///     }
+    /// }
+    /// ```
+    pub fn client_of(&self, cluster: &Cluster) -> Client {
+        let mut elsewhere = self.common.elsewhere.lock();
+        let client = elsewhere.entry(cluster.cache().id()).or_insert_with(|| {
+            self.common.client.for_cluster(cluster.name().into(), cluster.client())
+        });
+        client.for_pass(self.pass.clone())
     }
 
     /// Records events in the controller's name.

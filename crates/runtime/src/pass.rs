@@ -10,6 +10,7 @@
 
 mod cause;
 mod outcome;
+mod place;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -25,12 +26,18 @@ use tokio::time::Instant;
 
 use setpoint_object::Origin;
 
-pub(crate) use self::outcome::{Began, cut};
 pub use self::{
     cause::Cause,
     outcome::{ERROR_BYTES_MAX, PassOutcome, ReconcileId},
 };
-use crate::request::{Request, RequestKey};
+pub(crate) use self::{
+    outcome::{Began, cut},
+    place::Place,
+};
+use crate::{
+    cache::CacheId,
+    request::{Request, RequestKey},
+};
 
 /// The maximum number of different reads and writes recorded per pass: 32, as many as people read.
 /// A note takes 96 bytes.
@@ -86,9 +93,9 @@ struct Noted {
     ended: Option<(Instant, PassOutcome)>,
 }
 
-/// Writes by resource and namespace: a cache of one namespace does not see the others.
+/// Writes by cluster, resource and namespace: a cache of one namespace does not see the others.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Written(pub(crate) BTreeMap<(Arc<str>, Arc<str>), Writes>);
+pub(crate) struct Written(pub(crate) BTreeMap<(CacheId, Arc<str>, Arc<str>), Writes>);
 
 /// Writes of one resource in one namespace.
 #[derive(Debug, Clone, Default)]
@@ -153,7 +160,8 @@ impl Writes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Note {
-    /// The resource, with its group: `deployments.apps`.
+    /// The resource, with its group: `deployments.apps`; `deployments.apps of east` in another
+    /// cluster.
     pub resource: Arc<str>,
     /// The object. For a list: the namespace alone, or nothing for all namespaces.
     pub object: Request,
@@ -240,18 +248,18 @@ impl Pass {
     }
 
     /// Records a read of one object.
-    pub(crate) fn note_read(&self, resource: &Arc<str>, key: &Request, from: ReadFrom) {
+    pub(crate) fn note_read(&self, place: Place<'_>, key: &Request, from: ReadFrom) {
         if !self.writes_only {
-            self.noted.lock().note(resource, key, NoteKind::Read(from));
+            self.noted.lock().note(place, key, NoteKind::Read(from));
         }
     }
 
     /// Records a list of one namespace, or of all.
-    pub(crate) fn note_list(&self, resource: &Arc<str>, namespace: Option<&str>, from: ReadFrom) {
+    pub(crate) fn note_list(&self, place: Place<'_>, namespace: Option<&str>, from: ReadFrom) {
         if !self.writes_only {
             let namespace = namespace.map(Arc::from).unwrap_or_default();
             let all = Request { namespace, name: Arc::default() };
-            self.noted.lock().note(resource, &all, NoteKind::Read(from));
+            self.noted.lock().note(place, &all, NoteKind::Read(from));
         }
     }
 
@@ -259,7 +267,7 @@ impl Pass {
     /// answer.
     pub(crate) fn note_written(
         &self,
-        resource: &Arc<str>,
+        place: Place<'_>,
         key: &Request,
         verb: &'static str,
         written: Option<(&str, &Bytes)>,
@@ -270,11 +278,11 @@ impl Pass {
         let version: Option<u64> = written.map(|(version, _)| version);
         let mut noted = self.noted.lock();
         if let Some((version, json)) = written {
-            noted.written.add(resource, key, version, json);
+            noted.written.add(place, key, version, json);
         }
         if !self.writes_only {
             let resource_version = version.unwrap_or(0);
-            noted.note(resource, key, NoteKind::Write { verb, resource_version, outcome });
+            noted.note(place, key, NoteKind::Write { verb, resource_version, outcome });
         }
     }
 
@@ -282,14 +290,14 @@ impl Pass {
     /// earlier one. Ignored if the uid is empty: then no cache has the object.
     pub(crate) fn note_gone(
         &self,
-        resource: &Arc<str>,
+        place: Place<'_>,
         key: &Request,
         uid: Arc<str>,
         up_to: Option<Arc<str>>,
     ) {
         if !uid.is_empty() {
             let gone = GoneObject { key: key.clone(), uid, up_to };
-            self.noted.lock().written.add_gone(resource, gone);
+            self.noted.lock().written.add_gone(place, gone);
         }
     }
 
@@ -302,11 +310,19 @@ impl Pass {
 }
 
 impl Noted {
-    fn note(&mut self, resource: &Arc<str>, object: &Request, what: NoteKind) {
+    fn note(&mut self, place: Place<'_>, object: &Request, what: NoteKind) {
         if self.notes.len() >= NOTES_MAX {
             self.n_more = self.n_more.saturating_add(1);
             return;
         }
+        let elsewhere;
+        let resource = match place.cluster {
+            None => place.resource,
+            Some(cluster) => {
+                elsewhere = Arc::from(format!("{} of {cluster}", place.resource));
+                &elsewhere
+            }
+        };
         let is_again = |note: &&mut Note| {
             note.what == what
                 && note.object == *object
@@ -325,16 +341,20 @@ impl Noted {
 }
 
 impl Written {
-    fn add_gone(&mut self, resource: &Arc<str>, gone: GoneObject) {
-        let writes = self.0.entry((resource.clone(), gone.key.namespace.clone())).or_default();
+    fn at(&mut self, place: Place<'_>, namespace: &Arc<str>) -> &mut Writes {
+        self.0.entry((place.cache, place.resource.clone(), namespace.clone())).or_default()
+    }
+
+    fn add_gone(&mut self, place: Place<'_>, gone: GoneObject) {
+        let writes = self.at(place, &gone.key.namespace);
         if writes.gone.len() >= WRITES_MAX {
             writes.gone.pop_front();
         }
         writes.gone.push_back(gone);
     }
 
-    fn add(&mut self, resource: &Arc<str>, key: &Request, version: u64, json: &Bytes) {
-        let writes = self.0.entry((resource.clone(), key.namespace.clone())).or_default();
+    fn add(&mut self, place: Place<'_>, key: &Request, version: u64, json: &Bytes) {
+        let writes = self.at(place, &key.namespace);
         writes.newest = version.max(writes.newest);
         if writes.objects.len() >= WRITES_MAX {
             writes.has_more = true;
@@ -389,6 +409,10 @@ mod tests {
         Pass::new(Began::now(Cause::External), writes_only)
     }
 
+    fn place(resource: &Arc<str>) -> Place<'_> {
+        Place { cache: CacheId::OWN, resource, cluster: None }
+    }
+
     fn notes(pass: &Pass) -> (Vec<Note>, u32) {
         let (notes, n_more, _) = pass.recorded();
         (notes, n_more)
@@ -401,7 +425,7 @@ mod tests {
     fn written(pass: &Pass, version: &str) {
         let key = Request::new("default", "a");
         let written = Some((version, &Bytes::new()));
-        pass.note_written(&"pods".into(), &key, "update", written, WriteOutcome::Done);
+        pass.note_written(place(&"pods".into()), &key, "update", written, WriteOutcome::Done);
     }
 
     #[test]
@@ -420,11 +444,11 @@ mod tests {
             written(&pass, "5");
             written(&pass, "opaque");
             let key = Request::cluster("n");
-            pass.note_written(&"nodes".into(), &key, "delete", None, WriteOutcome::Done);
+            pass.note_written(place(&"nodes".into()), &key, "delete", None, WriteOutcome::Done);
             let other = Request::new("other", "a");
             let version = Some(("6", &Bytes::new()));
-            pass.note_written(&"pods".into(), &other, "update", version, WriteOutcome::Done);
-            let of = |namespace: &str| ("pods".into(), namespace.into());
+            pass.note_written(place(&"pods".into()), &other, "update", version, WriteOutcome::Done);
+            let of = |namespace: &str| (CacheId::OWN, "pods".into(), namespace.into());
             let newest = end(&pass).0.into_iter().map(|(of, writes)| (of, writes.newest));
             assert!(newest.eq([(of("default"), 7), (of("other"), 6)]));
         }
@@ -435,7 +459,7 @@ mod tests {
         let pass = pass(false);
         let read = |n: usize| {
             let key = Request::new("default", n.to_string());
-            pass.note_read(&"pods".into(), &key, ReadFrom::Cache);
+            pass.note_read(place(&"pods".into()), &key, ReadFrom::Cache);
         };
         read(0);
         read(0);
@@ -452,10 +476,10 @@ mod tests {
     fn cache_shows_writes_of_objects_that_match_or_that_it_holds() {
         let write = |written: &mut Written, name: &str, version: u64, json: &'static str| {
             let key = Request::new("default", name);
-            written.add(&"pods".into(), &key, version, &Bytes::from_static(json.as_bytes()));
+            written.add(place(&"pods".into()), &key, version, &Bytes::from_static(json.as_bytes()));
         };
         let newest = |written: &Written, held: &[&str]| {
-            let writes = &written.0[&("pods".into(), "default".into())];
+            let writes = &written.0[&(CacheId::OWN, "pods".into(), "default".into())];
             writes.newest_of(|json| json == b"yes", |key| held.contains(&&*key.name))
         };
         let mut written = Written::default();
@@ -478,7 +502,7 @@ mod tests {
     #[test]
     fn pass_that_records_only_writes_has_no_notes() {
         let pass = pass(true);
-        pass.note_list(&"pods".into(), None, ReadFrom::Cache);
+        pass.note_list(place(&"pods".into()), None, ReadFrom::Cache);
         written(&pass, "1");
         assert_eq!(notes(&pass), (Vec::new(), 0));
     }
@@ -488,11 +512,11 @@ mod tests {
         let pass = pass(false);
         let key = Request::new("default", "a");
         let pods = "pods".into();
-        pass.note_list(&pods, Some("default"), ReadFrom::Cache);
-        pass.note_list(&pods, None, ReadFrom::Server);
+        pass.note_list(place(&pods), Some("default"), ReadFrom::Cache);
+        pass.note_list(place(&pods), None, ReadFrom::Server);
         written(&pass, "7");
         for outcome in [WriteOutcome::Refused(409), WriteOutcome::Unknown, WriteOutcome::NotSent] {
-            pass.note_written(&pods, &key, "patch status of", None, outcome);
+            pass.note_written(place(&pods), &key, "patch status of", None, outcome);
         }
         let texts: Vec<_> = notes(&pass).0.iter().map(ToString::to_string).collect();
         assert_eq!(

@@ -14,6 +14,7 @@ use setpoint_object::{Head, label::Selector, name::path_segment};
 use super::{Call, Client, ClientError, ReadFrom, WriteOutcome};
 use crate::{
     cache::{CacheInformer, CacheLister},
+    pass::Place,
     request::Request,
 };
 
@@ -187,9 +188,9 @@ impl<K: Resource> Api<K> {
         if let Some(pass) = self.client.pass() {
             let outcome = WriteOutcome::of(&answer);
             let written = version.as_deref().zip(answer.as_ref().ok());
-            pass.note_written(&self.resource, &key, verb, written, outcome);
+            pass.note_written(self.place(), &key, verb, written, outcome);
             if let Some(uid) = gone {
-                pass.note_gone(&self.resource, &key, uid, None);
+                pass.note_gone(self.place(), &key, uid, None);
             }
         }
         answer
@@ -218,15 +219,20 @@ impl<K: Resource> Api<K> {
 
 /// Records reads and writes for the pass, if any.
 impl<K: Resource> Api<K> {
+    pub(super) fn place(&self) -> Place<'_> {
+        let cluster = self.client.cluster.as_ref();
+        Place { cache: self.client.cache.id(), resource: &self.resource, cluster }
+    }
+
     pub(super) fn note_read(&self, key: &Request, from: ReadFrom) {
         if let Some(pass) = self.client.pass() {
-            pass.note_read(&self.resource, key, from);
+            pass.note_read(self.place(), key, from);
         }
     }
 
     pub(super) fn note_list(&self, namespace: Option<&str>, from: ReadFrom) {
         if let Some(pass) = self.client.pass() {
-            pass.note_list(&self.resource, namespace, from);
+            pass.note_list(self.place(), namespace, from);
         }
     }
 }

@@ -44,9 +44,9 @@ impl<K: Cacheable> Api<K> {
                 Left::Gone(_) | Left::Unknown => None,
             };
             let outcome = WriteOutcome::of(&answer);
-            pass.note_written(&self.resource, key, "delete", written, outcome);
+            pass.note_written(self.place(), key, "delete", written, outcome);
             if let Left::Gone(uid) = left {
-                pass.note_gone(&self.resource, key, uid, None);
+                pass.note_gone(self.place(), key, uid, None);
             }
         }
         answer
@@ -76,7 +76,7 @@ impl<K: Cacheable> Api<K> {
         let answer = answer.map(|(body, _)| body);
         if let Some(pass) = self.client.pass() {
             let all = Request::new(namespace.unwrap_or_default(), "");
-            pass.note_written(&self.resource, &all, verb, None, WriteOutcome::of(&answer));
+            pass.note_written(self.place(), &all, verb, None, WriteOutcome::of(&answer));
         }
         let body = answer?;
         if let Some(pass) = self.client.pass().filter(|_| !was_dry_run) {
@@ -102,7 +102,7 @@ impl<K: Cacheable> Api<K> {
                 let key = Request::new(&*object.namespace, &*object.name);
                 let (uid, version) =
                     (Arc::from(&*object.uid), Arc::from(&*object.resource_version));
-                pass.note_gone(&self.resource, &key, uid, Some(version));
+                pass.note_gone(self.place(), &key, uid, Some(version));
             }
         }
     }

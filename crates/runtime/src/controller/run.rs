@@ -195,6 +195,7 @@ impl<R: RequestKey> Controller<R> {
             controller: options.name.clone(),
             kind: options.kind.clone(),
             watches: Arc::new(self.watches()),
+            elsewhere: Arc::default(),
         };
         let n_workers = options.n_workers;
         let worker = Arc::new(Worker {

@@ -108,7 +108,9 @@ impl ManagerBuilder {
     /// Runs leader-only controllers and tasks only while this process holds a Lease. Default: no
     /// election, every process leads.
     ///
-    /// Their clients write only while the lease is held ([`ManagerHandle::leader_client`]). Losing
+    /// Their clients write only while the lease is held ([`ManagerHandle::leader_client`]), to other
+    /// clusters too if they come from [`Context::client_of`](crate::Context::client_of) or
+    /// [`ManagerHandle::leader_client_of`], and not from `Cluster::client`. Losing
     /// the lease ends the manager at once with
     /// [`ManagerError::LeadershipLost`](crate::ManagerError::LeadershipLost). At a stop, the
     /// election ends after everything that it guards, so

@@ -178,6 +178,15 @@ impl ManagerHandle {
         }
     }
 
+    /// [`leader_client`](Self::leader_client) of another cluster, whose field manager it keeps.
+    pub fn leader_client_of(&self, cluster: &Cluster) -> Client {
+        let client = cluster.client();
+        match &self.environment.leadership {
+            Some(leadership) => client.fenced(leadership.fence()),
+            None => client.clone(),
+        }
+    }
+
     /// The election, if there is one.
     pub fn leadership(&self) -> Option<&Leadership> {
         self.environment.leadership.as_ref()

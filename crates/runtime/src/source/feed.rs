@@ -15,7 +15,7 @@ use super::{
     retry::{PanicStatus, Panics},
 };
 use crate::{
-    cache::{CacheInformer, CacheLease, CacheRegistration, MemberStatus},
+    cache::{CacheId, CacheInformer, CacheLease, CacheRegistration, MemberStatus},
     client::{Client, holds, shown_gone},
     explain::{Seen, find_seen},
     pass::{Cause, GoneObject, Writes},
@@ -52,8 +52,9 @@ pub(crate) trait Feed<R>: Send + Sync {
     /// will: it caches other namespaces or other objects, or it has stopped.
     fn await_writes(&self, namespace: &str, writes: &Writes) -> Option<BoxFuture<'static, ()>>;
 
-    /// Whether it watches another cluster than the manager's own. Versions are not comparable then.
-    fn is_elsewhere(&self) -> bool;
+    /// The cache whose clients' writes it shows; `None` if that is not known. Versions of different
+    /// clusters are not comparable.
+    fn cache(&self) -> Option<CacheId>;
 
     /// The cached objects at these versions.
     fn find_seen(&self, versions: &BTreeSet<u64>) -> BTreeMap<u64, Seen>;
@@ -97,7 +98,7 @@ pub(crate) enum Hold {
 /// The feed of a watch.
 pub(super) struct WatchFeed<K: Cacheable, R> {
     pub(super) informer: CacheInformer<K>,
-    pub(super) is_elsewhere: bool,
+    pub(super) cache: Option<CacheId>,
     /// Keeps the type cached, if the watch is leased.
     pub(super) _lease: Option<CacheLease<K>>,
     pub(super) rule: Arc<Rule<K, R>>,
@@ -189,8 +190,8 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
         Some(shown.boxed())
     }
 
-    fn is_elsewhere(&self) -> bool {
-        self.is_elsewhere
+    fn cache(&self) -> Option<CacheId> {
+        self.cache
     }
 
     fn find_seen(&self, versions: &BTreeSet<u64>) -> BTreeMap<u64, Seen> {

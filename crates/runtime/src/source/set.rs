@@ -373,14 +373,14 @@ impl<R: RequestKey> Sources<R> {
         self.added.notified().await;
     }
 
-    /// The watched caches that will show these writes and do not yet. Types that are not watched
-    /// and other clusters are skipped.
+    /// The watched caches that will show these writes and do not yet. Types that are not watched in
+    /// the cluster of the write are skipped, as are informers of which the cluster is not known.
     pub(crate) fn lagging_caches(&self, written: &Written) -> Vec<LaggingCache> {
         let state = self.state.lock();
         let mut lagging = Vec::new();
-        for ((resource, namespace), writes) in &written.0 {
+        for ((cache, resource, namespace), writes) in &written.0 {
             let is_of = |watched: &&Watched<R>| {
-                *watched.resource == **resource && !watched.feed.is_elsewhere()
+                *watched.resource == **resource && watched.feed.cache() == Some(*cache)
             };
             for watched in state.watches.iter().filter(is_of) {
                 if let Some(shown) = watched.feed.await_writes(namespace, writes) {

@@ -193,9 +193,9 @@ impl<K: Cacheable> Watch<K> {
         let Self { dynamic_type, predicates, informer, cache: of_cluster, indexes, .. } = self;
         let is_cluster_scoped = self.is_cluster_scoped;
         Box::new(move |Binding { client, hold, filters }| {
-            let is_elsewhere = of_cluster.is_some();
             let cache = of_cluster.as_ref().unwrap_or_else(|| client.cache());
             let is_own = informer.is_some();
+            let shown = Some(cache.id());
             let (informer, lease) = match (informer, hold) {
                 (Some(informer), _) => (CacheInformer::single(informer), None),
                 (None, Hold::Pinned) => {
@@ -230,7 +230,7 @@ impl<K: Cacheable> Watch<K> {
             }
             let (handler, panics) = (Box::new(handler(client)?), Panics::default());
             let rule = Rule { predicates, filters, handler, panics };
-            Ok(Arc::new(WatchFeed { informer, is_elsewhere, _lease: lease, rule: Arc::new(rule) }))
+            Ok(Arc::new(WatchFeed { informer, cache: shown, _lease: lease, rule: Arc::new(rule) }))
         })
     }
 }

@@ -4,9 +4,10 @@ use std::{fmt, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, ObjectReference, Request, Watch, cluster::Cluster,
-    manager::AddError,
+    Action, BoxError, ClientError, Context, Controller, ElectionOptions, ObjectReference,
+    Reconciler, Request, Watch, cluster::Cluster, fence::Fenced, manager::AddError,
 };
+use tokio::sync::mpsc;
 
 use crate::{
     server::Server,
@@ -107,5 +108,99 @@ async fn mgr_3_members_without_a_leader_wait_for_the_caches_of_all_clusters() {
     pass(Duration::from_secs(60)).await;
     assert!(informer.has_synced());
     assert_eq!(trace.take(), "it runs");
+    running.stop().await.unwrap();
+}
+
+/// Copies a ConfigMap to another cluster, and sends the context of each pass.
+fn copier(to: &Cluster, contexts: mpsc::Sender<Context>) -> impl Reconciler<Request> + use<> {
+    let to = to.clone();
+    move |request: Request, context: Context| {
+        let (to, contexts) = (to.clone(), contexts.clone());
+        async move {
+            let Some(map) = context.client().api::<ConfigMap>().get(&request)? else {
+                return Ok(Action::await_change());
+            };
+            let copies = context.client_of(&to).api::<ConfigMap>();
+            if copies.get(&request)?.is_none() {
+                let mut copy = ConfigMap { data: map.data.clone(), ..ConfigMap::default() };
+                copy.metadata.name = map.metadata.name.clone();
+                copy.metadata.namespace = map.metadata.namespace.clone();
+                copies.create(&copy).await?;
+            }
+            contexts.send(context.clone()).await?;
+            Ok::<_, BoxError>(Action::await_change())
+        }
+    }
+}
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
+
+#[tokio::test(start_paused = true)]
+async fn writes_to_another_cluster_are_fenced_and_explained_under_the_controllers_name() {
+    let west = Server::new(&[CONFIG_MAPS, EVENTS, LEASES]);
+    let east = Server::new(&[CONFIG_MAPS, EVENTS]);
+    west.put(MAPS, config_map("a"));
+    let options = ElectionOptions::new("main").identity("one").namespace("default").seed(1);
+    let options = options.release_on_stop(true);
+    let mut manager = builder(&west).leader_election(options).unwrap().build();
+    let cluster = manager.add_cluster("east", Cluster::builder(east.client())).unwrap();
+    let refused = manager.leader_client_of(&cluster).check_fence();
+    assert_eq!(refused, Err(Fenced::NotHeld), "before the election");
+    assert_eq!(cluster.client().check_fence(), Ok(()));
+
+    let (contexts, mut passes) = mpsc::channel(8);
+    let controller = Controller::builder("copier")
+        .for_(Watch::<ConfigMap>::new())
+        .owns(Watch::<ConfigMap>::new().cluster(&cluster))
+        .build(copier(&cluster, contexts))
+        .unwrap();
+    let handle = manager.add(controller).unwrap();
+    let running = Running::start(manager);
+    pass(Duration::from_secs(1)).await;
+    assert_eq!(east.take_writes(), ["POST /api/v1/namespaces/default/configmaps by copier"]);
+    let explained = handle.explain(&Request::new("default", "a"));
+    let text: Vec<_> = explained.iter().map(ToString::to_string).collect();
+    let text = text.join("\n");
+    for line in [
+        "read configmaps default/a from the cache",
+        "read configmaps of east default/a from the cache",
+        "create configmaps of east default/a: now 1",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+
+    let context = passes.recv().await.unwrap();
+    assert_eq!(context.client_of(&cluster).check_fence(), Ok(()));
+    running.stop().await.unwrap();
+    let client = context.client_of(&cluster);
+    assert!(client.check_fence().is_err(), "after the lease was released");
+    let late: ConfigMap = serde_json::from_value(config_map("late")).unwrap();
+    let written = client.api::<ConfigMap>().create(&late).await;
+    assert!(matches!(written, Err(ClientError::Fenced { .. })), "{written:?}");
+    assert_eq!(east.take_writes(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_is_held_back_until_the_watch_of_the_cluster_shows_the_write() {
+    let (west, east) = (Server::new(&[CONFIG_MAPS, EVENTS]), Server::new(&[CONFIG_MAPS, EVENTS]));
+    west.put(MAPS, config_map("a"));
+    // A version that the watch of the manager's own cluster does not reach.
+    (0..99).for_each(|_| east.bookmark(CONFIG_MAPS));
+    east.delay_watches(Duration::from_millis(20));
+    let mut manager = builder(&west).build();
+    let cluster = manager.add_cluster("east", Cluster::builder(east.client())).unwrap();
+    let (contexts, mut passes) = mpsc::channel(8);
+    let controller = Controller::builder("copier")
+        .for_(Watch::<ConfigMap>::new())
+        .owns(Watch::<ConfigMap>::new().cluster(&cluster))
+        .build(copier(&cluster, contexts))
+        .unwrap();
+    let handle = manager.add(controller).unwrap();
+    let running = Running::start(manager);
+    passes.recv().await.unwrap();
+    settle().await;
+    assert_eq!(handle.queue().resting, 1);
+    pass(Duration::from_millis(30)).await;
+    assert_eq!((handle.queue().resting, handle.stats().catch_up_timeouts), (0, 0));
     running.stop().await.unwrap();
 }

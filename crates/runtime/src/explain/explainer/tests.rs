@@ -5,14 +5,19 @@ use setpoint_object::time::Timestamp;
 
 use super::*;
 use crate::{
+    cache::CacheId,
     client::{ReadFrom, WriteOutcome},
     explain::{Cause, Writer},
-    pass::ReconcileId,
+    pass::{Place, ReconcileId},
     request::Request,
 };
 
 fn began(cause: Cause) -> Began {
     Began { reconcile_id: ReconcileId(1), ..Began::now(cause) }
+}
+
+fn place(resource: &Arc<str>) -> Place<'_> {
+    Place { cache: CacheId::OWN, resource, cluster: None }
 }
 
 /// An explainer of a controller with one watch, whose cache still has one object's version.
@@ -47,10 +52,10 @@ async fn explanation_of_a_pass_is_a_few_sentences() {
         },
         false,
     );
-    first.pass().pass().note_read(&"pods".into(), &key, ReadFrom::Cache);
+    first.pass().pass().note_read(place(&"pods".into()), &key, ReadFrom::Cache);
     tokio::time::advance(Duration::from_millis(5)).await;
     first.pass().pass().note_written(
-        &"pods".into(),
+        place(&"pods".into()),
         &key,
         "update",
         Some(("8", &bytes::Bytes::new())),
@@ -95,7 +100,7 @@ fn disabled_explainer_records_only_writes() {
     let pass = keyed.pass();
     let key = Request::cluster("n");
     pass.note_written(
-        &"nodes".into(),
+        place(&"nodes".into()),
         &key,
         "update",
         Some(("8", &bytes::Bytes::new())),
