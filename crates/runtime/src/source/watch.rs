@@ -29,6 +29,8 @@ pub struct Watch<K: Resource> {
     informer: Option<SharedInformer<K>>,
     /// The cache of another cluster than the manager's own.
     cache: Option<Cache>,
+    /// A given informer is of the manager's own cluster.
+    is_of_own_cluster: bool,
     is_cluster_scoped: bool,
     any_owner: bool,
     indexes: Vec<Index<K>>,
@@ -72,6 +74,7 @@ impl<K: Cacheable> Watch<K> {
             predicates: Vec::new(),
             informer: None,
             cache: None,
+            is_of_own_cluster: false,
             is_cluster_scoped,
             any_owner: false,
             indexes: Vec::new(),
@@ -130,12 +133,23 @@ impl<K: Cacheable> Watch<K> {
 
     /// Uses this informer instead of the manager's cache: one of another cluster, or with its own
     /// selector. Its owner must run it.
+    ///
+    /// Keys are not held back until it shows what their passes wrote: it may be of a cluster whose
+    /// versions are others. They are if it is one of the manager's cache, or if
+    /// [`of_own_cluster`](Self::of_own_cluster) or [`cluster`](Self::cluster) says whose it is.
     pub fn informer(mut self, informer: SharedInformer<K>) -> Self {
         self.informer = Some(informer);
         self
     }
 
-    /// Uses the cache of another cluster than the manager's own.
+    /// Says that the given [`informer`](Self::informer) is of the manager's own cluster.
+    pub fn of_own_cluster(mut self) -> Self {
+        self.is_of_own_cluster = true;
+        self
+    }
+
+    /// Uses the cache of another cluster than the manager's own. A given
+    /// [`informer`](Self::informer) is of that cluster then.
     pub fn cluster(mut self, cluster: &Cluster) -> Self {
         self.cache = Some(cluster.cache().clone());
         self
@@ -192,10 +206,14 @@ impl<K: Cacheable> Watch<K> {
     ) -> Unbound<R> {
         let Self { dynamic_type, predicates, informer, cache: of_cluster, indexes, .. } = self;
         let is_cluster_scoped = self.is_cluster_scoped;
+        let is_known = of_cluster.is_some() || self.is_of_own_cluster;
         Box::new(move |Binding { client, hold, filters }| {
             let cache = of_cluster.as_ref().unwrap_or_else(|| client.cache());
             let is_own = informer.is_some();
-            let shown = Some(cache.id());
+            let is_of_cache = informer.as_ref().is_none_or(|informer| {
+                is_known || cache.has_informer::<K>(&dynamic_type, informer)
+            });
+            let shown = is_of_cache.then(|| cache.id());
             let (informer, lease) = match (informer, hold) {
                 (Some(informer), _) => (CacheInformer::single(informer), None),
                 (None, Hold::Pinned) => {

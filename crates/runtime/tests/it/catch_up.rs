@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     server::Server,
-    world::{CONFIG_MAPS, EVENTS, Trace, config_map, pass, run, settle},
+    world::{CONFIG_MAPS, EVENTS, Running, Trace, builder, config_map, pass, run, settle},
 };
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -118,7 +118,7 @@ async fn check_not_waited_for(choose: impl FnOnce(ClientSource) -> ClientSource,
         context.client().api::<ConfigMap>().create(&object).await?;
         Ok::<_, BoxError>(Action::await_change())
     };
-    let watch = Watch::<ConfigMap>::new().informer(informer);
+    let watch = Watch::<ConfigMap>::new().informer(informer).of_own_cluster();
     let controller = Controller::builder("config").for_(watch).channel(channel);
     let (running, handle) = run(&server, controller.build(reconciler).unwrap());
     settle().await;
@@ -139,6 +139,48 @@ async fn caches_that_will_not_show_a_write_are_not_waited_for() {
     check_not_waited_for(|source| source.labels("app=web"), false).await;
     check_not_waited_for(|source| source.fields("metadata.name=other"), false).await;
     check_not_waited_for(|source| source, true).await;
+}
+
+/// How often a pass that wrote was waited for in vain, with an informer of a server.
+async fn timeouts(of: &Server, choose: impl FnOnce(Watch<ConfigMap>) -> Watch<ConfigMap>) -> u64 {
+    let (server, trace) = (server(), Trace::default());
+    server.put(MAPS, config_map("a"));
+    let source = ClientSource::all::<ConfigMap>(of.client());
+    let (informer, worker) = SharedInformer::<ConfigMap>::builder(source).build();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(worker.run(CancellationToken::new()));
+    let watch = choose(Watch::<ConfigMap>::new().informer(informer));
+    let (keys, channel) = mpsc::channel(8);
+    let controller = Controller::builder("config").for_(watch).channel(channel);
+    let (running, handle) = run(&server, controller.build(writer(&trace)).unwrap());
+    keys.send(Request::new("default", "a")).await.unwrap();
+    pass(Duration::from_secs(1)).await;
+    assert_eq!(handle.stats().success, 1);
+    running.stop().await.unwrap();
+    handle.stats().catch_up_timeouts
+}
+
+#[tokio::test(start_paused = true)]
+async fn given_informer_is_not_waited_for_unless_it_is_known_whose_it_is() {
+    let other = server();
+    assert_eq!(timeouts(&other, |watch| watch).await, 0);
+    assert_eq!(timeouts(&other, Watch::of_own_cluster).await, 1, "it will never show the write");
+}
+
+#[tokio::test(start_paused = true)]
+async fn given_informer_of_the_managers_cache_is_waited_for() {
+    let (server, trace) = (server(), Trace::default());
+    server.put(MAPS, config_map("a"));
+    server.delay_watches(Duration::from_millis(20));
+    let mut manager = builder(&server).build();
+    let cached = manager.cache().informer::<ConfigMap>();
+    let informer = cached.of_namespace("default").unwrap().clone();
+    let controller = Controller::builder("config").for_(Watch::new().informer(informer));
+    let handle = manager.add(controller.build(writer(&trace)).unwrap()).unwrap();
+    let running = Running::start(manager);
+    settle().await;
+    assert_eq!(handle.queue().resting, 1);
+    running.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
