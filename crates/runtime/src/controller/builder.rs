@@ -115,7 +115,8 @@ impl ControllerBuilder<Request> {
     ///     .watches_by_index::<Pod, _>(Watch::<Secret>::new(), "secrets");
     /// ```
     ///
-    /// If `T` has no such index, adding the controller to a manager fails.
+    /// The index is of the cluster that `watch` watches; if there is none, of the manager's own
+    /// cluster. If `T` has no such index, adding the controller to a manager fails.
     pub fn watches_by_index<T, K>(mut self, watch: Watch<K>, index: impl Into<Arc<str>>) -> Self
     where
         T: Cacheable,
@@ -123,8 +124,8 @@ impl ControllerBuilder<Request> {
         K: Cacheable,
     {
         let index = index.into();
-        self.sources.push(watch.handled_with(move |client| {
-            MappedByIndex::<T>::new(client, &T::DynamicType::default(), index)
+        self.sources.push(watch.handled_with(move |client, cache| {
+            MappedByIndex::<T>::new([cache, client.cache()], &T::DynamicType::default(), index)
         }));
         self
     }
@@ -169,8 +170,9 @@ impl<R: RequestKey> ControllerBuilder<R> {
         watch: Watch<K>,
         map: impl Fn(&Event<K>, &Client) -> Vec<R> + Send + Sync + 'static,
     ) -> Self {
-        self.sources
-            .push(watch.handled_with(move |client| Ok(MappedWith { client: client.clone(), map })));
+        self.sources.push(
+            watch.handled_with(move |client, _| Ok(MappedWith { client: client.clone(), map })),
+        );
         self
     }
 

@@ -9,7 +9,7 @@ use setpoint_workqueue::{AddOptions, Tag, WorkQueue};
 
 use super::{IndexRefused, Only};
 use crate::{
-    cache::CacheLister,
+    cache::{Cache, CacheLister},
     client::Client,
     pass::Cause,
     request::{Request, RequestKey},
@@ -120,27 +120,26 @@ pub(crate) struct MappedByIndex<T> {
 }
 
 impl<T: Cacheable> MappedByIndex<T> {
+    /// Takes the index from the first cache that has it.
+    ///
     /// # Errors
     ///
     /// The type is not cached, or has no such index.
     pub(crate) fn new(
-        client: &Client,
+        caches: [&Cache; 2],
         dynamic_type: &T::DynamicType,
         index: Arc<str>,
     ) -> Result<Self, IndexRefused> {
-        let refused = |reason: &str| IndexRefused {
-            resource: ResourceType::of::<T>(dynamic_type).to_string(),
-            index: index.clone(),
-            reason: reason.to_owned(),
-        };
-        let Some(informer) = client.cache().known::<T>(dynamic_type) else {
-            return Err(refused("the type is not watched: first watch it, with the index"));
-        };
-        let objects = informer.lister();
-        if objects.objects_by_index(&index, "").is_err() {
-            return Err(refused("it does not exist: first declare it with Watch::index"));
+        let mut reason = "the type is not watched: first watch it, with the index";
+        for informer in caches.iter().filter_map(|cache| cache.known::<T>(dynamic_type)) {
+            let objects = informer.lister();
+            if objects.objects_by_index(&index, "").is_ok() {
+                return Ok(Self { objects, index });
+            }
+            reason = "it does not exist: first declare it with Watch::index";
         }
-        Ok(Self { objects, index })
+        let resource = ResourceType::of::<T>(dynamic_type).to_string();
+        Err(IndexRefused { resource, index, reason: reason.to_owned() })
     }
 }
 

@@ -196,13 +196,14 @@ impl<K: Cacheable> Watch<K> {
 
     /// A source whose keys `handler` adds.
     pub(crate) fn handled<R: RequestKey>(self, handler: impl EventHandler<K, R>) -> Unbound<R> {
-        self.handled_with(|_| Ok(handler))
+        self.handled_with(|_, _| Ok(handler))
     }
 
-    /// A source whose handler is made from the manager's client.
+    /// A source whose handler is made from the manager's client and the cache of the watch's
+    /// cluster.
     pub(crate) fn handled_with<R: RequestKey, H: EventHandler<K, R>>(
         self,
-        handler: impl FnOnce(&Client) -> Result<H, IndexRefused> + Send + 'static,
+        handler: impl FnOnce(&Client, &Cache) -> Result<H, IndexRefused> + Send + 'static,
     ) -> Unbound<R> {
         let Self { dynamic_type, predicates, informer, cache: of_cluster, indexes, .. } = self;
         let is_cluster_scoped = self.is_cluster_scoped;
@@ -246,7 +247,7 @@ impl<K: Cacheable> Watch<K> {
                     reason,
                 })?;
             }
-            let (handler, panics) = (Box::new(handler(client)?), Panics::default());
+            let (handler, panics) = (Box::new(handler(client, cache)?), Panics::default());
             let rule = Rule { predicates, filters, handler, panics };
             Ok(Arc::new(WatchFeed { informer, cache: shown, _lease: lease, rule: Arc::new(rule) }))
         })

@@ -2,7 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use serde_json::json;
 use setpoint_runtime::{
     Action, BoxError, ClientError, Context, Controller, ElectionOptions, ObjectReference,
     Reconciler, Request, Watch, cluster::Cluster, fence::Fenced, manager::AddError,
@@ -11,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     server::Server,
-    world::{CONFIG_MAPS, EVENTS, Running, Trace, builder, config_map, pass, settle},
+    world::{CONFIG_MAPS, EVENTS, PODS, Running, Trace, builder, config_map, pass, settle},
 };
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -203,4 +204,43 @@ async fn key_is_held_back_until_the_watch_of_the_cluster_shows_the_write() {
     pass(Duration::from_millis(30)).await;
     assert_eq!((handle.queue().resting, handle.stats().catch_up_timeouts), (0, 0));
     running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn index_of_the_watched_cluster_finds_the_keys_or_else_that_of_the_managers_own() {
+    let pods = |map: &ConfigMap| -> Vec<String> {
+        let pod = map.data.iter().filter_map(|data| data.get("pod"));
+        pod.map(|pod| format!("default/{pod}")).collect()
+    };
+    for is_own in [false, true] {
+        let trace = Trace::default();
+        let west = Server::new(&[CONFIG_MAPS, EVENTS]);
+        let east = Server::new(&[CONFIG_MAPS, PODS, EVENTS]);
+        let mut manager = builder(&west).build();
+        let cluster = manager.add_cluster("east", Cluster::builder(east.client())).unwrap();
+        let maps = Watch::<ConfigMap>::new().index("pods", pods);
+        let (holder, maps) = if is_own { (&west, maps) } else { (&east, maps.cluster(&cluster)) };
+        let mut map = config_map("a");
+        map["data"] = json!({"pod": "p"});
+        holder.put(MAPS, map);
+        let sink = trace.clone();
+        let reconcile = move |request: Request, _: Context| {
+            sink.record(request.to_string());
+            std::future::ready(Ok::<_, BoxError>(Action::await_change()))
+        };
+        let controller = Controller::builder("config")
+            .for_(maps)
+            .watches_by_index::<ConfigMap, _>(Watch::<Pod>::new().cluster(&cluster), "pods")
+            .build(reconcile)
+            .unwrap();
+        manager.add(controller).unwrap();
+        let running = Running::start(manager);
+        settle().await;
+        assert_eq!(trace.take(), "default/a");
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
+        east.put("/api/v1/namespaces/default/pods", pod);
+        settle().await;
+        assert_eq!(trace.take(), "default/a", "own: {is_own}");
+        running.stop().await.unwrap();
+    }
 }
