@@ -97,7 +97,7 @@ impl fmt::Debug for Check {
 ///
 /// | request                 | answer                                                                                  |
 /// |-------------------------|-----------------------------------------------------------------------------------------|
-/// | the path                | 404 without checks; 200 and `ok`; or 500 and a line per check, sorted, reasons withheld |
+/// | the path                | 200 and `ok`, also without checks; or 500 and a line per check, sorted, reasons withheld |
 /// | with `?verbose`         | the same, with the lines in any case                                                    |
 /// | with `?exclude=name`    | without this check, any number of times; a warning for an unknown name         |
 /// | the path and `/name`    | this check alone, with its reason; 404 if there is none                                 |
@@ -211,7 +211,7 @@ impl Health {
         let checks = self.0.lock().of(probe).clone();
         let name = request.uri().path().strip_prefix(probe.path()).unwrap_or_default();
         let name = name.trim_matches('/');
-        if checks.is_empty() || (!name.is_empty() && !checks.contains_key(name)) {
+        if !name.is_empty() && !checks.contains_key(name) {
             return text(StatusCode::NOT_FOUND, "404 page not found\n");
         }
         if let Some(check) = checks.get(name) {

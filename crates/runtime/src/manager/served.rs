@@ -34,7 +34,9 @@ struct What {
 
 impl ManagerBuilder {
     /// Serves `/healthz` and `/readyz` at an endpoint: the checks of
-    /// [`Manager::health`](crate::Manager::health). Default: not served.
+    /// [`Manager::health`](crate::Manager::health). A path without checks answers `ok` as long as
+    /// the manager runs; [`add_defaults`](Health::add_defaults) adds the manager's own. Default:
+    /// not served.
     pub fn health(mut self, endpoint: Endpoint) -> Self {
         let what = What { health: true, metrics: false };
         self.served.endpoints.push(("the health endpoint", endpoint, what));

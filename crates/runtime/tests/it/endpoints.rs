@@ -107,8 +107,10 @@ async fn spec_1_3_probes_name_failed_checks_and_withhold_reasons() {
         (500, "internal server error: it is full\n".into())
     );
     assert_eq!(get(address, "/healthz/other").await.0, 404);
-    assert_eq!(get(address, "/readyz").await.0, 404, "no check, no endpoint");
-    assert_eq!(get(address, "/metrics").await.0, 404, "nor metrics");
+    assert_eq!(get(address, "/readyz").await, (200, "ok".into()), "nothing to fail");
+    assert_eq!(get(address, "/readyz?verbose").await, (200, "readyz check passed\n".into()));
+    assert_eq!(get(address, "/readyz/ping").await.0, 404);
+    assert_eq!(get(address, "/metrics").await.0, 404, "not asked for");
     assert_eq!(ask(address, "POST /healthz HTTP/1.1").await.0, 405);
     assert!(matches!(health.readyz("late", Check::ping()), Err(HealthError::Started { .. })));
     running.stop().await.unwrap();
