@@ -30,7 +30,7 @@ use crate::etcd::Etcd;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use setpoint::prelude::*;
-use setpoint::runtime::cache::ByType;
+use setpoint::runtime::cache::{ByType, CacheConfig};
 use std::sync::Arc;
 
 /// The cache: of built-in types only the objects that the operator creates.
@@ -39,8 +39,8 @@ use std::sync::Arc;
 ///
 /// None: these options are valid.
 fn cache() -> Result<CacheOptions, BoxError> {
-    let mut own = ByType::default();
-    own.config.labels = Some(format!("{MANAGED_BY_LABEL}={MANAGED_BY}"));
+    let managed = format!("{MANAGED_BY_LABEL}={MANAGED_BY}");
+    let own = ByType::new().config(CacheConfig::new().labels(managed));
     let options = CacheOptions::new().of::<Pod>(&(), own.clone())?;
     let options = options.of::<PersistentVolumeClaim>(&(), own.clone())?;
     let options = options.of::<ConfigMap>(&(), own.clone())?.of::<Service>(&(), own.clone())?;

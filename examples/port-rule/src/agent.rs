@@ -27,7 +27,7 @@ use setpoint::informer::Event;
 use setpoint::object::error::chain;
 use setpoint::object::label::Selector;
 use setpoint::prelude::*;
-use setpoint::runtime::cache::{ByType, CacheOptionsError};
+use setpoint::runtime::cache::{ByType, CacheConfig, CacheOptionsError};
 use setpoint::runtime::finalizer::has_finalizer;
 use setpoint::runtime::manager::AddError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,8 +81,7 @@ enum PassError {
 ///
 /// None: these options are valid.
 pub fn cache(node: &str) -> Result<CacheOptions, CacheOptionsError> {
-    let mut own = ByType::default();
-    own.config.fields = Some(format!("metadata.name={node}"));
+    let own = ByType::new().config(CacheConfig::new().fields(format!("metadata.name={node}")));
     CacheOptions::new().of::<Node>(&(), own.clone())?.of::<NodeFirewall>(&(), own)
 }
 

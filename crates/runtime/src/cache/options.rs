@@ -1,6 +1,8 @@
 //! Options of the cache: which objects of a type are cached, and in which form. Options of a type
 //! take precedence over those of all types.
 
+mod level;
+
 use std::{any::TypeId, collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use kube_core::ClusterResourceScope;
@@ -19,8 +21,14 @@ pub const NAMESPACES_MAX: usize = 1024;
 pub const ALL_NAMESPACES: &str = "";
 
 /// The options of one level. `None` inherits the value of the level below (CCH-1).
+///
+/// ```
+/// # use setpoint_runtime::cache::{ByType, CacheConfig};
+/// let by_type = ByType::new().config(CacheConfig::new().labels("app=web"));
+/// ```
 #[derive(Clone, Default)]
 #[non_exhaustive]
+#[must_use]
 pub struct CacheConfig {
     /// A label selector in the query form. Empty selects everything and overrides the levels below.
     pub labels: Option<String>,
@@ -44,6 +52,7 @@ pub type Namespaces = BTreeMap<String, CacheConfig>;
 /// The options of one type, which take precedence over the options of all types.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
+#[must_use]
 pub struct ByType {
     /// Options for all its objects.
     pub config: CacheConfig,

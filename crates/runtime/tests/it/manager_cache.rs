@@ -10,7 +10,7 @@ use setpoint_informer::ResourceType;
 use setpoint_runtime::{
     Action, BoxError, CacheOptions, ClientError, Context, Controller, ControllerState, Request,
     Watch,
-    cache::{ByType, CacheConfig, Namespaces},
+    cache::{ByType, CacheConfig},
 };
 
 use tokio::time::Instant;
@@ -35,12 +35,11 @@ async fn cch_1_rules_of_one_type_apply_to_that_type_only() {
             server.put(&format!("/api/v1/namespaces/{namespace}/{resource}"), object);
         }
     }
-    let mut of_maps = ByType::default();
-    of_maps.namespaces = Some(Namespaces::from([("a".to_owned(), CacheConfig::default())]));
-    of_maps.config.transform = Some(std::sync::Arc::new(|object: bytes::Bytes| {
+    let config = CacheConfig::new().transform(|object: bytes::Bytes| {
         let text = String::from_utf8_lossy(&object).replace("\"long\":\"text\"", "");
         Ok(text.into_bytes().into())
-    }));
+    });
+    let of_maps = ByType::new().namespaces(["a"]).config(config);
     let rules = CacheOptions::new().of::<ConfigMap>(&(), of_maps).unwrap();
     let manager = builder(&server).cache(rules).build();
     let maps = manager.cache().informer::<ConfigMap>();

@@ -248,17 +248,13 @@ async fn cch_3_all_namespaces_next_to_a_named_one_means_all_others() {
         server.put(&maps_in(namespace), labeled("x", namespace));
     }
     // Objects of `b` are cached without annotations.
-    let mut of_b = CacheConfig::default();
-    of_b.transform = Some(Arc::new(|object: bytes::Bytes| {
+    let of_b = CacheConfig::new().transform(|object: bytes::Bytes| {
         let text = String::from_utf8_lossy(&object).replace("\"long\":\"text\"", "");
         Ok(text.into_bytes().into())
-    }));
-    let chosen = Namespaces::from([
-        ("b".to_owned(), of_b),
-        (ALL_NAMESPACES.to_owned(), CacheConfig::default()),
-    ]);
-    let mut of_maps = ByType::default();
-    of_maps.namespaces = Some(chosen);
+    });
+    let chosen =
+        Namespaces::from([("b".to_owned(), of_b), (ALL_NAMESPACES.to_owned(), CacheConfig::new())]);
+    let of_maps = ByType::new().namespaces_with(chosen);
     let rules = CacheOptions::new().of::<ConfigMap>(&(), of_maps).unwrap();
     let manager = builder(&server).cache(rules).build();
     let informer = manager.cache().informer::<ConfigMap>();
