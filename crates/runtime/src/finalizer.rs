@@ -97,6 +97,25 @@ pub enum FinalizerError {
 /// entry when removing), so they never undo a concurrent write. Other parts of the object may
 /// change meanwhile. An object that no longer exists when its finalizer is removed is not an error.
 ///
+/// A closure that is stored before the call names the type of its argument, and that of its error:
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use setpoint_runtime::{Action, BoxError, Context, Finalize, Request, finalizer};
+/// # async fn example(request: Request, context: Context) -> Result<Action, BoxError> {
+/// let maps = context.client().api::<ConfigMap>();
+/// let Some(map) = maps.get(&request)? else { return Ok(Action::await_change()) };
+/// let pass = async |finalize: Finalize<ConfigMap>| {
+///     match finalize {
+///         Finalize::Apply(map) => tracing::info!(name = map.metadata.name, "is there"),
+///         Finalize::Cleanup(map) => tracing::info!(name = map.metadata.name, "is going"),
+///     }
+///     Ok::<_, BoxError>(Action::await_change())
+/// };
+/// Ok(finalizer(&maps, "example.com/dns", map, pass).await?)
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// `pass` failed, or a patch did.

@@ -16,7 +16,26 @@ use crate::{context::Context, error::causes, request::Request};
 /// state, and each of its steps must be idempotent. Different keys are reconciled concurrently, up
 /// to the controller's number of workers. One key is never reconciled concurrently.
 ///
-/// Every `Fn(R, Context) -> impl Future<Output = Result<Action, E>>` is a reconciler.
+/// Every `Fn(R, Context) -> impl Future<Output = Result<Action, E>>` is a reconciler. What such a
+/// closure captures, it clones for each pass, since the future may not borrow from the closure:
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use setpoint_runtime::{Action, BoxError, Context, Controller, Request, Watch};
+/// let prefix: Arc<str> = "web-".into();
+/// let reconcile = move |request: Request, _context: Context| {
+///     let prefix = prefix.clone();
+///     async move {
+///         if request.name.starts_with(&*prefix) {
+///             tracing::info!(%request, "it has the prefix");
+///         }
+///         Ok::<_, BoxError>(Action::await_change())
+///     }
+/// };
+/// let controller = Controller::builder("web").for_(Watch::<ConfigMap>::new()).build(reconcile);
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async { drop(controller) });
+/// ```
 ///
 /// When the controller stops, running calls may finish, until the manager's deadline.
 /// [`Context::stopping`] is cancelled then.
