@@ -44,10 +44,7 @@ use std::{
 };
 
 use self::informer::Member;
-pub(crate) use self::{
-    id::CacheId,
-    informer::{CacheLease, MemberStatus},
-};
+pub(crate) use self::informer::{CacheLease, MemberStatus};
 pub use self::{
     informer::{CacheInformer, CacheRegistration},
     lister::{CacheLister, CacheReadError, NamespaceNotCached},
@@ -56,6 +53,7 @@ pub use self::{
         Namespaces,
     },
 };
+use crate::pass::CacheId;
 use futures::future::{BoxFuture, join_all};
 use hashbrown::{HashMap, hash_map::Entry};
 use parking_lot::Mutex;

@@ -14,11 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use crate::pass::ReconcileId;
 use crate::{
-    cache::CacheId,
     client::Client,
     cluster::Cluster,
     events::EventRecorder,
-    pass::{AnyPass, Cause},
+    pass::{AnyPass, CacheId, Cause},
     request::RequestKey,
     source::Watches,
 };

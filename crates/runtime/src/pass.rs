@@ -32,12 +32,9 @@ pub use self::{
 };
 pub(crate) use self::{
     outcome::{Began, cut},
-    place::Place,
+    place::{CacheId, Place},
 };
-use crate::{
-    cache::CacheId,
-    request::{Request, RequestKey},
-};
+use crate::request::{Request, RequestKey};
 
 /// The maximum number of different reads and writes recorded per pass: 32, as many as people read.
 /// A note takes 96 bytes.

@@ -108,8 +108,8 @@ impl ManagerBuilder {
     /// Runs leader-only controllers and tasks only while this process holds a Lease. Default: no
     /// election, every process leads.
     ///
-    /// Their clients write only while the lease is held ([`ManagerHandle::leader_client`]), to other
-    /// clusters too if they come from [`Context::client_of`](crate::Context::client_of) or
+    /// Their clients write only while the lease is held ([`ManagerHandle::leader_client`]), to
+    /// other clusters too if they come from [`Context::client_of`](crate::Context::client_of) or
     /// [`ManagerHandle::leader_client_of`], and not from `Cluster::client`. Losing
     /// the lease ends the manager at once with
     /// [`ManagerError::LeadershipLost`](crate::ManagerError::LeadershipLost). At a stop, the

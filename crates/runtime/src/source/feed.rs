@@ -15,10 +15,10 @@ use super::{
     retry::{PanicStatus, Panics},
 };
 use crate::{
-    cache::{CacheId, CacheInformer, CacheLease, CacheRegistration, MemberStatus},
+    cache::{CacheInformer, CacheLease, CacheRegistration, MemberStatus},
     client::{Client, holds, shown_gone},
     explain::{Seen, find_seen},
-    pass::{Cause, GoneObject, Writes},
+    pass::{CacheId, Cause, GoneObject, Writes},
     predicate::{Predicate, Seen as SeenEvent},
     request::RequestKey,
 };

@@ -5,10 +5,9 @@ use setpoint_object::time::Timestamp;
 
 use super::*;
 use crate::{
-    cache::CacheId,
     client::{ReadFrom, WriteOutcome},
     explain::{Cause, Writer},
-    pass::{Place, ReconcileId},
+    pass::{CacheId, Place, ReconcileId},
     request::Request,
 };
 
