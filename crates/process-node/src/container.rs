@@ -6,13 +6,16 @@ use crate::probe::{Target, code};
 use crate::shared::{CommandEnvironment, Input, VisiblePod};
 use crate::terminal::Terminal;
 use bytes::Bytes;
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Container, Probe};
 use rustix::fs::OFlags;
 use rustix::process::Signal;
+use setpoint_object::panic::message;
 use setpoint_object::time::{Clock, Timestamp};
 use std::convert::Infallible;
 use std::io;
 use std::net::Ipv4Addr;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -102,7 +105,15 @@ pub(crate) struct Ended {
 impl Run {
     /// Runs the container, and reports its end.
     pub(crate) async fn run(mut self) {
-        let ended = self.process().await;
+        let (clock, mark) = (self.clock.clone(), self.mark.clone());
+        let ended = match caught(self.process(), &clock).await {
+            Ok(ended) => ended,
+            Err(ended) => {
+                // Its process group was killed when the guard was dropped.
+                kill_marked(CONTAINER_MARK, mark).await;
+                ended
+            }
+        };
         self.log.close();
         if let Some(visible) = self.pod.containers.lock().get_mut(&self.container.name) {
             (visible.surroundings, visible.input, visible.terminal) = (None, None, None);
@@ -418,6 +429,21 @@ impl Run {
     }
 }
 
+/// The end of a process. If what looks after it panics: an end of which nothing is known.
+async fn caught(process: impl Future<Output = Ended>, clock: &Clock) -> Result<Ended, Ended> {
+    AssertUnwindSafe(process).catch_unwind().await.map_err(|panic| {
+        let panic = message(&*panic);
+        tracing::error!(panic, "the run of a container");
+        Ended {
+            code: 137,
+            reason: "ContainerStatusUnknown",
+            message: format!("The container was lost: {panic}"),
+            started_at: None,
+            finished_at: clock.now(),
+        }
+    })
+}
+
 /// The end of a file, as a kubelet reads it. The process may have put anything there: what is not a
 /// regular file counts as empty.
 async fn end_of(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
@@ -505,6 +531,14 @@ mod tests {
         assert_eq!(grace_period(None), Duration::from_secs(30));
         assert_eq!(grace_period(Some(0)), Duration::ZERO);
         assert!(Instant::now().checked_add(grace_period(Some(i64::MAX))).is_some());
+    }
+
+    /// There was no report, and the container counted as running for ever.
+    #[tokio::test]
+    async fn a_panic_is_an_end_of_a_container() {
+        let ended = caught(async { panic!("no {}", 1) }, &Clock::wall()).await.unwrap_err();
+        assert_eq!((ended.code, ended.reason), (137, "ContainerStatusUnknown"));
+        assert_eq!(ended.message, "The container was lost: no 1");
     }
 
     #[tokio::test]

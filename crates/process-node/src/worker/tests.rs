@@ -149,6 +149,25 @@ async fn a_worker_rests_though_a_write_has_failed() {
     assert_eq!(fixture.rest().await, None);
 }
 
+/// Other clients may write a status; the sum overflowed.
+#[tokio::test(start_paused = true)]
+async fn a_container_starts_after_any_number_of_restarts() {
+    let containers = json!([{"name": "a", "command": ["true"]}]);
+    let mut fixture = fixture(json!({"containers": containers}));
+    fixture.is_due("a");
+    fixture.tracked("a").n_restarts = i32::MAX;
+    fixture.tracked("a").last = Some(Ended {
+        code: 1,
+        reason: "Error",
+        message: String::new(),
+        started_at: None,
+        finished_at: Timestamp::default(),
+    });
+    assert_eq!(fixture.rest().await, Some(REFRESH));
+    assert!(fixture.tracked("a").is_live);
+    assert_eq!(fixture.tracked("a").n_restarts, i32::MAX);
+}
+
 /// There was a new one at each look at the volumes.
 #[tokio::test(start_paused = true)]
 async fn a_token_is_asked_for_once_in_its_lifetime() {
