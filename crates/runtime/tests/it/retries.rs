@@ -80,6 +80,7 @@ async fn what_was_not_read_stays_on_the_server() {
         map.metadata.annotations.get_or_insert_default().insert("seen".into(), "yes".into());
     };
     maps.update_with_retry(&key, annotate).await.unwrap();
+    assert_eq!(server.get(MAP).unwrap()["data"], json!({"large": "value"}));
     // A type with only metadata.
     let metas = client.api::<PartialObjectMeta<ConfigMap>>();
     let label = |map: &mut PartialObjectMeta<ConfigMap>| {
