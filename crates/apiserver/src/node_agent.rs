@@ -69,20 +69,21 @@ pub trait NodeAgent: Send + Sync {
 
 /// How many streams of pods are open at the same time: each log that is read, each command, each
 /// `attach`, each client of `portforward` and each connection that it forwards counts as one.
-/// Further ones are refused with 429. Proxied requests to pods, Services and nodes are counted by
-/// user.
+/// Further ones are refused with 429. These, and proxied requests to pods, Services and nodes, are
+/// also counted by user and in all; those of `system:masters` are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct StreamLimits {
     pub(crate) per_pod: usize,
     pub(crate) per_node: usize,
     pub(crate) per_user: usize,
+    pub(crate) all: usize,
 }
 
-/// 64 of a pod, 512 of the pods of a node, and 1024 proxied requests of a user.
+/// 64 of a pod, 512 of the pods of a node, 1024 of a user, and 8192 of all users.
 impl Default for StreamLimits {
     fn default() -> Self {
-        Self { per_pod: 64, per_node: 512, per_user: 1024 }
+        Self { per_pod: 64, per_node: 512, per_user: 1024, all: 8192 }
     }
 }
 
@@ -99,10 +100,17 @@ impl StreamLimits {
         self
     }
 
-    /// Maximum proxied requests of one user to pods, Services and nodes. Those of `system:masters`
-    /// are not limited. Default: 1024.
+    /// Maximum streams and proxied requests of one user. Those of `system:masters` are not limited.
+    /// Default: 1024.
     pub fn per_user(mut self, n: usize) -> Self {
         self.per_user = n;
+        self
+    }
+
+    /// Maximum streams and proxied requests of all users together. Those of `system:masters` do not
+    /// count. Default: 8192.
+    pub fn all(mut self, n: usize) -> Self {
+        self.all = n;
         self
     }
 }

@@ -135,6 +135,7 @@ impl Exchange<'_> {
         }
         let stream = PodStream {
             registry: self.registry,
+            identity: &self.attributes.identity,
             observation: self.observation,
             agents: self.agents,
             drain: self.drain,

@@ -40,7 +40,7 @@ use setpoint_object::ApiError;
 use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt as _;
 use setpoint_object::time::Timestamp;
-use setpoint_registry::{Feature, Registry, Subresource};
+use setpoint_registry::{Feature, Identity, Registry, Subresource};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tokio_util::sync::CancellationToken;
@@ -98,6 +98,7 @@ impl Agents {
 /// A request for a stream of a pod.
 pub(crate) struct PodStream<'a> {
     pub(crate) registry: &'a Registry,
+    pub(crate) identity: &'a Identity,
     pub(crate) observation: &'a Arc<Observation>,
     pub(crate) agents: &'a Agents,
     pub(crate) drain: &'a CancellationToken,
@@ -144,7 +145,7 @@ impl PodStream<'_> {
 
     /// Counts a stream. The request lasts as long as the value.
     fn slot(&self, pod: &PodRef) -> Result<(Slot, Arc<Observation>), ApiError> {
-        Ok((self.agents.slots.take(pod)?, self.observation.clone()))
+        Ok((self.agents.slots.take(pod, self.identity)?, self.observation.clone()))
     }
 
     fn container(&self) -> Result<ContainerRef, ApiError> {
@@ -217,9 +218,9 @@ impl PodStream<'_> {
     fn forward(&self, agent: Arc<dyn NodeAgent>) -> Result<Response<Body>, ApiError> {
         containers::check_not_over(self.pod)?;
         let (pod, drain) = (self.pod_ref(), self.drain.clone());
-        let slots = self.agents.slots.clone();
+        let (slots, identity) = (self.agents.slots.clone(), self.identity.clone());
         let slot = self.slot(&pod)?;
-        let target = forward::Target { agent, pod, slots };
+        let target = forward::Target { agent, pod, identity, slots };
         if let Some(upgrade) = Upgrade::of(self.parts) {
             if let Some(protocol) = upgrade.offered(&[FORWARD_TUNNEL]) {
                 return Ok(upgrade.switch(Some(protocol), async move |io| {

@@ -214,7 +214,10 @@ impl Allocator {
     }
     /// Marks the numbers of a deleted Service as free.
     pub(crate) fn forget(&self, owned: &ServiceNumbers) {
-        self.used.lock().retain(|number| !owned.has(*number));
+        let mut used = self.used.lock();
+        for number in &owned.0 {
+            used.remove(number);
+        }
     }
     /// Reloads the numbers in use from the claims. The ranges are read when they are needed.
     pub(crate) async fn reload(&self, store: &dyn Store) -> Result<(), StoreError> {

@@ -12,6 +12,7 @@ use futures::stream::FuturesUnordered;
 use futures::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
+use setpoint_registry::Identity;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ const PAIRS_MAX: usize = 64;
 pub(super) struct Target {
     pub(super) agent: Arc<dyn NodeAgent>,
     pub(super) pod: PodRef,
+    /// Whose connections they are.
+    pub(super) identity: Identity,
     pub(super) slots: Arc<Slots>,
 }
 
@@ -165,8 +168,8 @@ pub(super) async fn serve(mut incoming: Streams, target: Target) {
 
 /// Connects one pair of streams with a port.
 async fn connect(target: &Target, port: &str, data: DuplexStream, mut errors: DuplexStream) {
-    let Target { agent, pod, slots } = target;
-    let slot = slots.take(pod);
+    let Target { agent, pod, identity, slots } = target;
+    let slot = slots.take(pod, identity);
     let outcome = match (&slot, port.parse()) {
         (Err(error), _) => Err(error.0.message.clone()),
         (Ok(_), Ok(number)) => {

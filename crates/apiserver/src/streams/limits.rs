@@ -25,6 +25,8 @@ enum Owner {
     Pod(String),
     Node(String),
     User(Arc<str>),
+    /// All users.
+    All,
 }
 
 /// An open stream. It counts until it is dropped.
@@ -39,12 +41,13 @@ impl Slots {
         Self { limits, open: Mutex::default() }
     }
 
-    /// Counts a stream of a pod.
+    /// Counts a stream of a pod, for a user. For those of `system:masters`, only the limits of pods
+    /// and nodes hold.
     ///
     /// # Errors
     ///
-    /// 429 if the pod or its node has as many as it may have.
-    pub(super) fn take(self: &Arc<Self>, pod: &PodRef) -> Result<Slot, ApiError> {
+    /// 429 if the pod, its node, the user, or all users together have as many as they may have.
+    pub(super) fn take(self: &Arc<Self>, pod: &PodRef, user: &Identity) -> Result<Slot, ApiError> {
         let StreamLimits { per_pod, per_node, .. } = self.limits;
         let (of_pod, of_node) = (Owner::Pod(pod.uid.clone()), Owner::Node(pod.node.clone()));
         let mut open = self.open.lock();
@@ -54,29 +57,40 @@ impl Slots {
         if count(&open, &of_node) >= per_node {
             return Err(too_many(&format!("the pods of node \"{}\" have", pod.node), per_node));
         }
-        Ok(self.slot(&mut open, vec![of_pod, of_node]))
+        let mut owners = self.of_users(&open, user)?;
+        owners.extend([of_pod, of_node]);
+        Ok(self.slot(&mut open, owners))
     }
 
     /// Counts a proxied request of a user. Those of `system:masters` are not limited.
     ///
     /// # Errors
     ///
-    /// 429 if the user has as many as it may have.
+    /// 429 if the user, or all users together, have as many as they may have.
     pub(crate) fn take_for(self: &Arc<Self>, user: &Identity) -> Result<Slot, ApiError> {
-        let per_user = self.limits.per_user;
+        let mut open = self.open.lock();
+        let owners = self.of_users(&open, user)?;
+        Ok(self.slot(&mut open, owners))
+    }
+
+    /// Whom a stream of a user counts for, besides its pod.
+    fn of_users(
+        &self,
+        open: &HashMap<Owner, usize>,
+        user: &Identity,
+    ) -> Result<Vec<Owner>, ApiError> {
+        let StreamLimits { per_user, all, .. } = self.limits;
         if user.is_in(MASTERS) {
-            return Ok(Slot { of: self.clone(), owners: Vec::new() });
+            return Ok(Vec::new());
         }
         let of_user = Owner::User(user.user.clone());
-        let mut open = self.open.lock();
-        if count(&open, &of_user) >= per_user {
-            let message = format!(
-                "user \"{}\" has {per_user} proxied requests in progress, which is the limit",
-                user.user
-            );
-            return Err(ApiError::too_many_requests(message, RETRY_SECONDS));
+        if count(open, &of_user) >= per_user {
+            return Err(too_many(&format!("user \"{}\" has", user.user), per_user));
         }
-        Ok(self.slot(&mut open, vec![of_user]))
+        if count(open, &Owner::All) >= all {
+            return Err(too_many("the server has", all));
+        }
+        Ok(vec![of_user, Owner::All])
     }
 
     fn slot(self: &Arc<Self>, open: &mut HashMap<Owner, usize>, owners: Vec<Owner>) -> Slot {
@@ -107,7 +121,7 @@ fn count(open: &HashMap<Owner, usize>, owner: &Owner) -> usize {
 
 fn too_many(of: &str, limit: usize) -> ApiError {
     let message = format!(
-        "{of} {limit} open streams (logs, commands and forwarded connections), which is the limit"
+        "{of} {limit} open streams (logs, commands, forwarded connections and proxied requests), which is the limit"
     );
     ApiError::too_many_requests(message, RETRY_SECONDS)
 }
@@ -124,39 +138,49 @@ mod tests {
     #[test]
     fn streams_are_counted_by_pod_and_by_node() {
         let slots = Arc::new(Slots::new(StreamLimits::default().per_pod(2).per_node(3)));
-        let first = slots.take(&pod("a", "n")).unwrap();
-        let second = slots.take(&pod("a", "n")).unwrap();
-        let refused = slots.take(&pod("a", "n")).unwrap_err();
+        let take = |pod: &PodRef| slots.take(pod, &Identity::admin());
+        let first = take(&pod("a", "n")).unwrap();
+        let second = take(&pod("a", "n")).unwrap();
+        let refused = take(&pod("a", "n")).unwrap_err();
         assert_eq!((refused.code(), refused.0.reason.as_str()), (429, "TooManyRequests"));
         assert_eq!(
             refused.0.message,
-            "pod \"a\" has 2 open streams (logs, commands and forwarded connections), which is the limit"
+            "pod \"a\" has 2 open streams (logs, commands, forwarded connections and proxied requests), which is the limit"
         );
-        let third = slots.take(&pod("b", "n")).unwrap();
-        let refused = slots.take(&pod("c", "n")).unwrap_err();
+        let third = take(&pod("b", "n")).unwrap();
+        let refused = take(&pod("c", "n")).unwrap_err();
         assert!(refused.0.message.starts_with("the pods of node \"n\" have 3 open streams"));
-        let elsewhere = slots.take(&pod("c", "m")).unwrap();
+        let elsewhere = take(&pod("c", "m")).unwrap();
         drop(first);
-        slots.take(&pod("a", "n")).unwrap();
+        take(&pod("a", "n")).unwrap();
         drop((second, third, elsewhere));
         let open = slots.open.lock();
         assert!(open.is_empty(), "{open:?}");
     }
 
     #[test]
-    fn proxied_requests_are_counted_by_user() {
-        let slots = Arc::new(Slots::new(StreamLimits::default().per_user(1)));
+    fn streams_and_proxied_requests_are_counted_by_user_and_in_all() {
+        let slots = Arc::new(Slots::new(StreamLimits::default().per_user(2).all(3)));
         let (bob, eve) = (Identity::new("bob", []), Identity::new("eve", []));
-        let first = slots.take_for(&bob).unwrap();
-        let refused = slots.take_for(&bob).unwrap_err();
-        assert_eq!(
-            (refused.code(), &*refused.0.message),
-            (429, "user \"bob\" has 1 proxied requests in progress, which is the limit")
-        );
-        let others = [slots.take_for(&eve).unwrap(), slots.take_for(&Identity::admin()).unwrap()];
-        slots.take_for(&Identity::admin()).unwrap();
-        drop((first, others));
-        slots.take_for(&bob).unwrap();
+        let of_bob = [slots.take_for(&bob).unwrap(), slots.take(&pod("a", "n"), &bob).unwrap()];
+        for refused in [slots.take_for(&bob), slots.take(&pod("b", "m"), &bob)] {
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.code(), 429);
+            assert!(
+                refused.0.message.starts_with("user \"bob\" has 2 open streams"),
+                "{refused:?}"
+            );
+        }
+        let of_eve = slots.take_for(&eve).unwrap();
+        for refused in [slots.take_for(&eve), slots.take(&pod("b", "m"), &eve)] {
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.code(), 429);
+            assert!(refused.0.message.starts_with("the server has 3 open streams"), "{refused:?}");
+        }
+        let admin = Identity::admin();
+        let others = [slots.take_for(&admin).unwrap(), slots.take(&pod("b", "m"), &admin).unwrap()];
+        drop((of_bob, others));
+        drop([slots.take_for(&bob).unwrap(), slots.take_for(&eve).unwrap(), of_eve]);
         assert!(slots.open.lock().is_empty());
     }
 }

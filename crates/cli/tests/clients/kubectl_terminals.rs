@@ -150,7 +150,7 @@ fn a_pod_has_a_bounded_number_of_streams() {
         })
         .collect();
     assert_eq!(follow(&server, "p").0, 429);
-    let refusal = "pod \"p\" has 64 open streams (logs, commands and forwarded connections), which is the limit";
+    let refusal = "pod \"p\" has 64 open streams (logs, commands, forwarded connections and proxied requests), which is the limit";
     for kubectl in [server.kubectl(), server.kubectl_old()] {
         for line in ["exec p -- true", "attach p", "port-forward pod/p :9"] {
             let said = kubectl.fails(line);
