@@ -9,7 +9,9 @@ use setpoint_apiserver::{
 use setpoint_registry::Resource;
 use setpoint_registry::figures::{Distribution, Family, Histogram, Labels as Pairs, Series};
 use setpoint_runtime::metrics::Metrics;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::hash_map::{Entry, HashMap};
+use std::collections::{BTreeMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -36,6 +38,10 @@ const AUTHENTICATION_SECONDS: [f64; 15] = [
     8.192, 16.384,
 ];
 
+/// Maximum number of sets of labels that are counted. Definitions come and go, and their series
+/// remain; with twenty series each, this is enough for 500 of them.
+const SERIES_MAX: usize = 10_000;
+
 /// Counts requests to an API server in a manager's or a program's [`Metrics`]:
 ///
 /// | metric | labels |
@@ -58,8 +64,8 @@ const AUTHENTICATION_SECONDS: [f64; 15] = [
 /// Text chosen by a client never becomes a label. A resource without a row in this server's catalog
 /// is `other`, also when a [`Backend`](setpoint_apiserver::Backend) serves it. A verb unknown to
 /// kube-apiserver is `other` too. For a path, `subresource` is the server's root (`/healthz`,
-/// `/apis`), or empty if the path is not under one. Series of a deleted definition remain. The verb
-/// of an apply is `APPLY`. The gauge of requests in flight is the value at the scrape, not the
+/// `/apis`), or empty if the path is not under one. Series of a deleted definition remain; beyond
+/// 10,000 sets of labels, a resource that has none is `other`. The verb of an apply is `APPLY`. The gauge of requests in flight is the value at the scrape, not the
 /// maximum of the last second.
 ///
 /// ```
@@ -241,6 +247,10 @@ impl Labels {
             ("component", self.component.to_owned()),
         ]
     }
+    /// The same for a resource that is not named.
+    fn of_other(self) -> Self {
+        Self { group: NONE, version: NONE, resource: OTHER, subresource: NONE, ..self }
+    }
     /// Whether the sizes of answers are counted: only those of reads are.
     fn is_read(&self) -> bool {
         matches!(self.verb, "GET" | "LIST" | "WATCH")
@@ -324,7 +334,9 @@ impl RequestMetrics {
             gauge.inc_by(change);
             return;
         }
-        self.long_running.write().entry(labels).or_default().inc_by(change);
+        let mut all = self.long_running.write();
+        // Once there is no room, there never is: the end finds what the begin has counted.
+        entry(&mut all, labels, Labels::of_other).or_default().inc_by(change);
     }
 
     fn deprecated(&self, request: &Attributes) {
@@ -340,7 +352,11 @@ impl RequestMetrics {
             subresource: labels.subresource,
             removed: target.resource.removed_release().unwrap_or_default().to_owned(),
         };
-        if !self.deprecated.read().contains(&requested) {
+        let has_room = {
+            let known = self.deprecated.read();
+            known.len() < SERIES_MAX && !known.contains(&requested)
+        };
+        if has_room {
             self.deprecated.write().insert(requested);
         }
     }
@@ -453,6 +469,16 @@ impl RequestMetrics {
     }
 }
 
+/// The entry of labels, or if there is no room for them, that of others.
+fn entry<K: Eq + Hash, T>(
+    all: &mut HashMap<K, T>,
+    labels: K,
+    of_other: impl FnOnce(K) -> K,
+) -> Entry<'_, K, T> {
+    let has_room = all.len() < SERIES_MAX || all.contains_key(&labels);
+    all.entry(if has_room { labels } else { of_other(labels) })
+}
+
 /// Adds a distribution to those with the same labels. One without values is left out.
 fn add(all: &mut BTreeMap<Pairs, Distribution>, labels: Pairs, counts: Distribution) {
     use std::collections::btree_map::Entry;
@@ -538,7 +564,8 @@ impl Observer for RequestMetrics {
         let answered = Answered { request: Labels::of(request), dry_run, code };
         if ended.is_terminated {
             let key = (answered.request.clone(), code);
-            *self.terminated.lock().entry(key).or_default() += 1;
+            let of_other = |(labels, code): (Labels, u16)| (labels.of_other(), code);
+            *entry(&mut self.terminated.lock(), key, of_other).or_default() += 1;
         }
         let count = |row: &Row| {
             row.took.time(ended.elapsed);
@@ -553,16 +580,21 @@ impl Observer for RequestMetrics {
         if let Some(row) = self.rows.read().get(&answered) {
             return count(row);
         }
-        count(self.rows.write().entry(answered.clone()).or_insert_with(Row::new));
+        let of_other =
+            |answered: Answered| Answered { request: answered.request.of_other(), ..answered };
+        let mut rows = self.rows.write();
+        count(entry(&mut rows, answered.clone(), of_other).or_insert_with(Row::new));
     }
 
     fn watch(&self, resource: &Resource) -> Option<Arc<dyn WatchMetrics>> {
         let gvk = &resource.gvk;
         let key = [gvk.group.clone(), gvk.version.clone(), resource.resource.clone()];
         let mut watches = self.watches.lock();
-        let counts = watches
-            .entry(key)
+        let counts = entry(&mut watches, key, |_| ["", "", "other"].map(Arc::from))
             .or_insert_with(|| Arc::new(WatchCounts(Histogram::new(&EVENT_BYTES))));
         Some(counts.clone())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -80,7 +80,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use setpoint_object::{ApiError, keys};
 use setpoint_store::{Batch, ChangeFeed, Revision, Store, StoreError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -133,9 +133,30 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Resources {
     by_prefix: BTreeMap<Arc<str>, Arc<ResourceCache>>,
-    /// The revision of the last fill: the history of every resource starts there.
-    filled_at: u64,
+    /// Resources whose definitions are deleted. They are dropped when nobody reads them and their
+    /// history is too old.
+    gone: BTreeSet<Arc<str>>,
+    /// The history of a resource that is not here starts at this revision: that of the last fill,
+    /// or the newest one of a resource that was dropped.
+    from: u64,
     is_stopped: bool,
+}
+
+impl Resources {
+    /// Drops resources of deleted definitions.
+    fn drop_gone(&mut self) {
+        let Self { by_prefix, gone, from, .. } = self;
+        gone.retain(|prefix| {
+            let Some(resource) = by_prefix.get(prefix) else { return false };
+            // Others get it from here only, so nobody else has it, and nobody can get it now.
+            if Arc::strong_count(resource) > 1 || !resource.is_blank() {
+                return true;
+            }
+            *from = (*from).max(resource.newest());
+            by_prefix.remove(prefix);
+            false
+        });
+    }
 }
 
 /// The views that are being read: one per version that needs a conversion that may wait.
@@ -266,7 +287,7 @@ impl WatchCache {
             let now = Instant::now();
             if now >= trim_at {
                 trim_at = now + trim_period;
-                self.shared.all().iter().for_each(|resource| resource.trim(now));
+                self.shared.trim(now);
             }
         }
     }
@@ -341,6 +362,17 @@ impl WatchCache {
         // Their rows are replaced or no longer served.
         self.shared.end_views(|view| *view.row().storage_prefix == *storage_prefix);
     }
+    /// Whether it has anything of a resource.
+    #[cfg(test)]
+    pub(crate) fn has(&self, storage_prefix: &str) -> bool {
+        self.shared.resources.read().by_prefix.contains_key(storage_prefix)
+    }
+    /// Ends every watch of a resource whose CRD was deleted. What is kept of the resource goes
+    /// with its history.
+    pub(crate) fn retire(&self, storage_prefix: &str) {
+        self.close_watches(storage_prefix);
+        self.shared.resources.write().gone.insert(storage_prefix.into());
+    }
 }
 
 /// See [`WatchCache::wait_fresh`].
@@ -361,9 +393,8 @@ impl Shared {
             return resource.clone();
         }
         let mut resources = self.resources.write();
-        let (filled_at, is_stopped) = (resources.filled_at, resources.is_stopped);
-        let new =
-            || Arc::new(ResourceCache::new(prefix.len(), self.history, filled_at, is_stopped));
+        let (from, is_stopped) = (resources.from, resources.is_stopped);
+        let new = || Arc::new(ResourceCache::new(prefix.len(), self.history, from, is_stopped));
         resources.by_prefix.entry(prefix.into()).or_insert_with(new).clone()
     }
 
@@ -371,7 +402,7 @@ impl Shared {
     fn fill(&self, revision: Revision, mut by_prefix: Filled) {
         let resources: Vec<_> = {
             let mut resources = self.resources.write();
-            resources.filled_at = revision.0;
+            resources.from = revision.0;
             for prefix in by_prefix.keys() {
                 let new =
                     || Arc::new(ResourceCache::new(prefix.len(), self.history, revision.0, false));
@@ -460,6 +491,12 @@ impl Shared {
         self.resources.write().is_stopped = true;
         self.all().iter().for_each(|resource| resource.stop());
         self.mailboxes.require_resync();
+    }
+    /// Drops history that is too old, and resources that are gone.
+    fn trim(&self, now: Instant) {
+        self.all().iter().for_each(|resource| resource.trim(now));
+        let mut resources = self.resources.write();
+        resources.drop_gone();
     }
     fn all(&self) -> Vec<Arc<ResourceCache>> {
         self.resources.read().by_prefix.values().cloned().collect()

@@ -401,7 +401,7 @@ impl Controller {
         for prefix in changes.gone {
             // Watchers see the deletion of the last objects before their stream ends.
             inner.cache.wait_until(self.newest).await;
-            inner.cache.close_watches(&prefix);
+            inner.cache.retire(&prefix);
         }
         for fence in changes.fences {
             if let Err(error) = fence::remove(&*inner.store, fence).await {

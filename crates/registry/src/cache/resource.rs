@@ -352,6 +352,11 @@ impl ResourceCache {
         self.has_changed.notify_waiters();
         wake(woken);
     }
+    /// Whether there are no objects and no changes.
+    pub(super) fn is_blank(&self) -> bool {
+        let state = self.state.lock();
+        state.index.is_empty() && state.sealed.is_empty() && state.window.is_empty()
+    }
     /// Drops history that is too old.
     pub(super) fn trim(&self, now: Instant) {
         let released = {

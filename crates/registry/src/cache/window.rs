@@ -69,6 +69,10 @@ impl Window {
     pub(super) fn end(&self) -> u64 {
         self.first + self.changes.len() as u64
     }
+    /// Whether there is no change.
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
     /// Every change after this revision is in the window.
     pub(super) fn oldest(&self) -> u64 {
         self.oldest

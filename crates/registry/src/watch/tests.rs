@@ -1,3 +1,4 @@
+use crate::HISTORY_PERIOD;
 use crate::testing::{Bench, config_map, options, take};
 use futures::StreamExt as _;
 use serde_json::json;
@@ -274,6 +275,42 @@ async fn watches_end_cleanly_when_the_server_stops() {
     assert_eq!(take(&mut pods).await, "end");
     let mut late = bench.watch("v1/pods", options("")).await.unwrap();
     assert_eq!(take(&mut late).await, "end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_of_a_deleted_definition_is_dropped_with_its_history() {
+    const MAPS: &str = "/registry/configmaps/";
+    let bench = bench().await;
+    let mut reader = bench.watch("v1/configmaps", options("rv=4")).await.unwrap();
+    for name in ["a", "b", "c"] {
+        bench.delete(&format!("configmaps/default/{name}")).await;
+    }
+    bench.settle().await;
+    let cache = &bench.inner().cache;
+    cache.retire(MAPS);
+    assert_eq!(take(&mut reader).await, "-a@5=1 -b@6=1 -c@7=1 end");
+    let later = async || {
+        tokio::time::advance(HISTORY_PERIOD + Duration::from_secs(31)).await;
+        bench.put("secrets/default/s", &config_map("s", json!({}), "1")).await;
+        bench.settle().await;
+    };
+    later().await;
+    assert!(cache.has(MAPS), "somebody reads");
+    drop(reader);
+    later().await;
+    assert!(!cache.has(MAPS));
+    // Its history begins anew, after the last change that was dropped.
+    let newest = change(&bench, "a", "x", "2").await;
+    bench.settle().await;
+    let mut all = bench.watch("v1/configmaps", options("")).await.unwrap();
+    assert_eq!(take(&mut all).await, format!("+a@{newest}=2"));
+    let mut from = bench.watch("v1/configmaps", options("rv=7")).await.unwrap();
+    assert_eq!(take(&mut from).await, format!("+a@{newest}=2"));
+    let mut before = bench.watch("v1/configmaps", options("rv=6")).await.unwrap();
+    assert!(take(&mut before).await.starts_with("error: too old resource version: 6 (7)"));
+    // A definition of that name is there again, and has objects.
+    later().await;
+    assert!(cache.has(MAPS));
 }
 
 #[tokio::test(start_paused = true)]
