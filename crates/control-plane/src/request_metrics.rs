@@ -65,8 +65,8 @@ const SERIES_MAX: usize = 10_000;
 /// is `other`, also when a [`Backend`](setpoint_apiserver::Backend) serves it. A verb unknown to
 /// kube-apiserver is `other` too. For a path, `subresource` is the server's root (`/healthz`,
 /// `/apis`), or empty if the path is not under one. Series of a deleted definition remain; beyond
-/// 10,000 sets of labels, a resource that has none is `other`. The verb of an apply is `APPLY`. The gauge of requests in flight is the value at the scrape, not the
-/// maximum of the last second.
+/// 10,000 sets of labels, a resource that has none is `other`. The verb of an apply is `APPLY`. The
+/// gauge of requests in flight is the value at the scrape, not the maximum of the last second.
 ///
 /// ```
 /// use setpoint_control_plane::ControlPlane;
