@@ -125,8 +125,10 @@ impl CacheOptions {
         Self::default()
     }
 
-    /// Replaces the options of all types.
-    pub fn config(mut self, config: CacheConfig) -> Self {
+    /// Sets what `config` sets, for all types. What it leaves out stays as it is, so that the order
+    /// of calls matters only if two set the same option: then the last one counts.
+    pub fn config(mut self, mut config: CacheConfig) -> Self {
+        config.inherit(&self.config);
         self.config = config;
         self
     }
@@ -160,6 +162,17 @@ impl CacheOptions {
         check_number(&namespaces)?;
         self.namespaces = namespaces;
         Ok(self)
+    }
+
+    /// The namespaces of all types.
+    pub(crate) fn into_namespaces(self) -> Namespaces {
+        self.namespaces
+    }
+
+    /// These namespaces, which were checked, in place of those that are set.
+    pub(crate) fn in_namespaces(mut self, namespaces: Namespaces) -> Self {
+        self.namespaces = namespaces;
+        self
     }
 
     /// Caches only objects whose labels match this selector in the query form. Default: all.

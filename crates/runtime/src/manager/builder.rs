@@ -14,7 +14,7 @@ use super::{
     GRACE_PERIOD, Grace, Manager, ManagerHandle, election::Election, handle::ManagerEnvironment,
 };
 use crate::{
-    cache::{Cache, CacheOptions, CacheOptionsError},
+    cache::{Cache, CacheOptions, CacheOptionsError, Namespaces},
     client::{
         Client,
         layer::{ClientService, layered},
@@ -45,6 +45,8 @@ pub struct ManagerBuilder {
     clock: Option<Clock>,
     seed: Option<u64>,
     cache: CacheOptions,
+    /// In place of those of the cache options.
+    namespaces: Option<Namespaces>,
     grace: Grace,
     field_manager: Arc<str>,
     events: EventOptions,
@@ -63,6 +65,7 @@ impl ManagerBuilder {
             clock: None,
             seed: None,
             cache: CacheOptions::new(),
+            namespaces: None,
             grace: Grace::Period(GRACE_PERIOD),
             field_manager: FIELD_MANAGER.into(),
             events: EventOptions::default(),
@@ -152,7 +155,8 @@ impl ManagerBuilder {
     }
 
     /// Caches only the objects of these namespaces; a cached read in another one fails:
-    /// [`CacheOptions::namespaces`]. Default: all.
+    /// [`CacheOptions::namespaces`]. They take the place of those in the [options](Self::cache) of
+    /// the cache, whichever is called first. Default: those of the options, or else all.
     ///
     /// # Errors
     ///
@@ -161,12 +165,13 @@ impl ManagerBuilder {
         mut self,
         names: impl IntoIterator<Item = N>,
     ) -> Result<Self, CacheOptionsError> {
-        self.cache = self.cache.namespaces(names)?;
+        self.namespaces = Some(CacheOptions::new().namespaces(names)?.into_namespaces());
         Ok(self)
     }
 
-    /// Replaces all cache options: namespaces, the [source](CacheOptions::source) of caches,
-    /// objects to [restore](CacheOptions::restore). Default: cache everything that is watched.
+    /// Replaces the cache options: what is cached of each type, the [source](CacheOptions::source)
+    /// of caches, objects to [restore](CacheOptions::restore). [`namespaces`](Self::namespaces) of
+    /// this builder stay. Default: cache everything that is watched.
     pub fn cache(mut self, options: CacheOptions) -> Self {
         self.cache = options;
         self
@@ -212,7 +217,10 @@ impl ManagerBuilder {
     /// If there is no seed and the operating system provides no randomness.
     pub fn build(self) -> Manager {
         let Self { clock, mut cache, grace, field_manager, events, .. } = self;
-        let Self { client, controllers, metrics, election, seed, is_quiet, .. } = self;
+        let Self { client, controllers, metrics, election, seed, is_quiet, namespaces, .. } = self;
+        if let Some(namespaces) = namespaces {
+            cache = cache.in_namespaces(namespaces);
+        }
         #[cfg(feature = "endpoints")]
         let client = self.served.counted(client, &metrics);
         let clock = clock.unwrap_or_else(Clock::wall);
@@ -289,6 +297,7 @@ impl fmt::Debug for ManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ManagerBuilder")
             .field("cache", &self.cache)
+            .field("namespaces", &self.namespaces)
             .field("grace", &self.grace)
             .finish_non_exhaustive()
     }

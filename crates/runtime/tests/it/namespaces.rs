@@ -386,14 +386,23 @@ async fn cch_4_a_type_declared_cluster_scoped_is_cached_whole() {
 async fn cch_4_a_manager_of_one_namespace_does_not_cache_another() {
     let server = server();
     server.put(&maps_in("b"), config_map("x"));
-    let manager = builder(&server).namespaces(["a"]).unwrap().build();
-    let maps = manager.client().api::<ConfigMap>();
-    manager.cache().informer::<ConfigMap>();
-    let running = Running::start(manager);
-    settle().await;
-    assert!(maps.get(&key("a/x")).unwrap().is_none());
-    assert!(matches!(maps.get(&key("b/x")), Err(ClientError::NamespaceNotCached(_))));
-    running.stop().await.unwrap();
+    let others = || CacheOptions::new().namespaces(["b"]).unwrap();
+    let builders = [
+        builder(&server).namespaces(["a"]).unwrap(),
+        builder(&server).namespaces(["a"]).unwrap().cache(CacheOptions::new()),
+        builder(&server).namespaces(["a"]).unwrap().cache(others()),
+        builder(&server).cache(others()).namespaces(["a"]).unwrap(),
+    ];
+    for builder in builders {
+        let manager = builder.build();
+        let maps = manager.client().api::<ConfigMap>();
+        manager.cache().informer::<ConfigMap>();
+        let running = Running::start(manager);
+        settle().await;
+        assert!(maps.get(&key("a/x")).unwrap().is_none());
+        assert!(matches!(maps.get(&key("b/x")), Err(ClientError::NamespaceNotCached(_))));
+        running.stop().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

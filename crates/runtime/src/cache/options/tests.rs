@@ -128,3 +128,20 @@ fn cch_12_a_demanded_namespace_narrows_the_path() {
         assert_eq!(demanded_namespace(fields).as_deref(), expected, "{fields}");
     }
 }
+
+#[test]
+fn options_of_all_types_have_no_order_unless_two_set_the_same() {
+    let config = || CacheConfig::new().labels("a=b");
+    let minute = Duration::from_secs(60);
+    let orders = [
+        CacheOptions::new().config(config()).resync(minute),
+        CacheOptions::new().resync(minute).config(config()),
+        CacheOptions::new().labels("x=y").resync(minute).config(config()),
+    ];
+    for options in orders {
+        assert_eq!(options.config.labels.as_deref(), Some("a=b"));
+        assert_eq!(options.config.resync, Some(minute));
+    }
+    let last = CacheOptions::new().config(config()).labels("x=y");
+    assert_eq!(last.config.labels.as_deref(), Some("x=y"));
+}
