@@ -79,7 +79,7 @@
 //! | health probes and metrics over HTTP            | module `endpoint`: [`ManagerBuilder`]'s `health` and `serve_metrics`      |
 //! | what starts and stops when                     | the table at [`Manager`]; [`Runnable`]; while it runs: [`ManagerHandle`]  |
 //! | which objects of a type are cached             | [`CacheOptions`], [`ManagerBuilder::namespaces`]                          |
-//! | several clusters                               | [`Manager::add_cluster`], [`Watch::cluster`]                              |
+//! | several clusters                               | [`ManagerHandle::add_cluster`], [`Watch::cluster`]                        |
 //! | which resource a kind is                       | [`Mapper`](mapper::Mapper), from [`ManagerHandle::mapper`]                                |
 //!
 //! # Names
@@ -94,7 +94,7 @@
 //! | [`source`], [`predicate`], [`queue`] | where keys come from, which count, and how they wait |
 //! | [`client`], [`cache`], [`mapper`] | reads, writes, and which resource a kind is |
 //! | [`crd`] | CustomResourceDefinitions that a program installs |
-//! | [`condition`], [`finalizer`](mod@finalizer), [`owner`], [`prune`], [`adopt`], [`upsert`] | what reconcilers do to objects |
+//! | [`condition`], [`finalizer`](mod@finalizer), [`owner`], [`children`], [`adopt`], [`upsert`] | what reconcilers do to objects |
 //! | [`recording`] | a run written to a file, and replayed |
 //! | [`events`], [`metrics`], `endpoint` (feature `endpoints`), `telemetry` (feature `otel`) | Events, metrics, probes, traces |
 //!
@@ -105,6 +105,7 @@
 pub mod adopt;
 pub mod answer;
 pub mod cache;
+pub mod children;
 pub mod client;
 pub mod cluster;
 pub mod condition;
@@ -125,7 +126,6 @@ pub mod metrics;
 pub mod owner;
 mod pass;
 pub mod predicate;
-pub mod prune;
 pub mod reconciler;
 pub mod recording;
 pub mod request;
@@ -140,6 +140,7 @@ mod telemetry;
 pub mod upsert;
 
 pub use cache::{Cache, CacheOptions};
+pub use children::Children;
 pub use client::{Api, Apply, Client, ClientError, MergeFrom};
 pub use condition::set_condition;
 pub use context::Context;
@@ -153,7 +154,6 @@ pub use finalizer::{Finalize, finalizer};
 pub use manager::{Manager, ManagerBuilder, ManagerError, ManagerHandle, Runnable};
 pub use owner::{controller_reference, owner_reference};
 pub use predicate::Predicate;
-pub use prune::Prune;
 pub use reconciler::{Action, BoxError, Reconciler, Terminal};
 pub use request::Request;
 pub use shard::{ShardOptions, Sharded};
@@ -161,7 +161,10 @@ pub use signal::cancel_on_signal;
 pub use source::Watch;
 pub use upsert::{create_or_patch, create_or_update};
 
-pub use setpoint_object::time::{Clock, Timestamp};
+pub use setpoint_object::{
+    GroupVersionKind,
+    time::{Clock, Timestamp},
+};
 
 /// The work queue's types: options of an add, priorities, groups and rate limiters.
 pub mod queue {

@@ -22,11 +22,9 @@ use kube_client::{
     Client,
     discovery::{ApiCapabilities, ApiGroup, Discovery, Scope, oneshot},
 };
-use kube_core::{
-    discovery::ApiResource,
-    gvk::{GroupVersion, GroupVersionKind},
-};
+use kube_core::{discovery::ApiResource, gvk::GroupVersion};
 use parking_lot::Mutex;
+use setpoint_object::GroupVersionKind;
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::error::chain;
@@ -43,10 +41,11 @@ pub const MAPPER_ASK_AGAIN: Duration = Duration::from_secs(10);
 /// templates, in configuration.
 ///
 /// ```no_run
-/// # use kube_core::{DynamicObject, gvk::GroupVersionKind};
+/// # use kube_core::DynamicObject;
+/// # use setpoint_object::GroupVersionKind;
 /// # use setpoint_runtime::{mapper::MapperError, ManagerHandle, Watch};
 /// # async fn example(manager: &ManagerHandle) -> Result<(), MapperError> {
-/// let kind = GroupVersionKind::gvk("samplecrd.k8s.io", "v1", "Network");
+/// let kind = GroupVersionKind::new("samplecrd.k8s.io", "v1", "Network");
 /// let mapping = manager.mapper().resolve(&kind).await?;
 /// let networks = manager.client().api_with::<DynamicObject>(mapping.resource);
 /// # Ok(())
@@ -154,7 +153,8 @@ impl Mapper {
     ///
     /// The server does not serve the kind, or a request failed.
     pub async fn resolve(&self, kind: &GroupVersionKind) -> Result<Mapping, MapperError> {
-        let part = Part { group: kind.group.clone(), version: Some(kind.version.clone()) };
+        let (group, version) = (kind.group.to_string(), Some(kind.version.to_string()));
+        let part = Part { group, version };
         self.find(part, &kind.kind, |state| state.by_kind.get(kind).cloned()).await
     }
 
@@ -169,7 +169,8 @@ impl Mapper {
         let id = (group.to_owned(), kind.to_owned());
         self.find(part, kind, |state| {
             let version = state.preferred.get(&id)?;
-            state.by_kind.get(&GroupVersionKind::gvk(group, version, kind)).cloned()
+            let kind = GroupVersionKind::new(group, version.as_str(), kind);
+            state.by_kind.get(&kind).cloned()
         })
         .await
     }
@@ -284,7 +285,7 @@ fn is_unsupported(error: &kube_client::Error) -> bool {
 
 impl State {
     fn forget(&mut self, group: &str) {
-        self.by_kind.retain(|kind, _| kind.group != group);
+        self.by_kind.retain(|kind, _| *kind.group != *group);
         self.preferred.retain(|(of, _), _| of != group);
         self.answered.retain(|part, _| part.group != group);
     }
@@ -304,7 +305,7 @@ impl State {
                     self.preferred.entry(id).or_insert_with(|| version.to_owned());
                 }
                 let kind =
-                    GroupVersionKind::gvk(&resource.group, &resource.version, &resource.kind);
+                    GroupVersionKind::new(&*resource.group, &*resource.version, &*resource.kind);
                 let ApiCapabilities { scope, .. } = capabilities;
                 let is_namespaced = scope == Scope::Namespaced;
                 self.by_kind.insert(kind, Mapping { resource, is_namespaced });

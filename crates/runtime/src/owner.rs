@@ -212,16 +212,25 @@ pub(crate) fn check_scope<O: Resource + 'static, C: Resource + 'static>(
     owner: &O,
     child: &C,
 ) -> Result<(), OwnerError> {
-    let namespace_of =
-        |namespace: &Option<String>| namespace.clone().filter(|namespace| !namespace.is_empty());
-    let Some(owner_namespace) = namespace_of(&owner.meta().namespace) else { return Ok(()) };
-    match namespace_of(&child.meta().namespace) {
-        Some(child) if child == owner_namespace => Ok(()),
-        Some(child) => Err(OwnerError::Namespaces { owner: owner_namespace, child }),
+    check_scope_in::<O, C>(owner, child.meta().namespace.as_deref())
+}
+
+/// [`check_scope`] for a child in this namespace, if it is known.
+pub(crate) fn check_scope_in<O: Resource + 'static, C: Resource + 'static>(
+    owner: &O,
+    namespace: Option<&str>,
+) -> Result<(), OwnerError> {
+    fn named(namespace: Option<&str>) -> Option<String> {
+        namespace.filter(|namespace| !namespace.is_empty()).map(ToOwned::to_owned)
+    }
+    let Some(owner) = named(owner.meta().namespace.as_deref()) else { return Ok(()) };
+    match named(namespace) {
+        Some(child) if child == owner => Ok(()),
+        Some(child) => Err(OwnerError::Namespaces { owner, child }),
         // A namespaced child without a namespace gets one when it is created.
         None if TypeId::of::<C::Scope>() == TypeId::of::<NamespaceResourceScope>() => Ok(()),
         None if TypeId::of::<C::Scope>() == TypeId::of::<ClusterResourceScope>() => {
-            Err(OwnerError::Scope { namespace: owner_namespace })
+            Err(OwnerError::Scope { namespace: owner })
         }
         // The scope of a dynamic type is unknown.
         None => Ok(()),

@@ -207,9 +207,9 @@ pub mod prelude {
     #[cfg(feature = "apply")]
     pub use setpoint_macros::Partial;
     pub use setpoint_runtime::{
-        Action, Apply, BoxError, BuildError, CacheOptions, ClientError, Clock, Context, Controller,
-        ElectionOptions, Finalize, Manager, ManagerBuilder, MergeFrom, ObjectReference, Predicate,
-        Prune, RateLimits, Reconciler, Request, Runnable, Terminal, Watch, cancel_on_signal,
+        Action, Apply, BoxError, BuildError, CacheOptions, Children, ClientError, Clock, Context,
+        Controller, ElectionOptions, Finalize, Manager, ManagerBuilder, MergeFrom, ObjectReference,
+        Predicate, RateLimits, Reconciler, Request, Runnable, Terminal, Watch, cancel_on_signal,
         controller_reference, create_or_patch, create_or_update, finalizer, set_condition,
     };
     pub use setpoint_workqueue::WorkQueue;

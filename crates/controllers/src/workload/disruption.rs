@@ -34,11 +34,11 @@ use k8s_openapi::api::policy::v1 as policy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube_core::DynamicObject;
-use kube_core::gvk::GroupVersionKind;
 use kube_core::params::Patch;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
+use setpoint_object::GroupVersionKind;
 use setpoint_object::label::{Selector, go_text};
 use setpoint_object::pod_phase;
 use setpoint_object::time::Timestamp;
@@ -404,7 +404,7 @@ impl Budgets {
         let (group, version) =
             owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
         let mapper = self.mapper.get_or_init(|| Mapper::new(client.kube().clone()));
-        let kind = GroupVersionKind::gvk(group, version, &owner.kind);
+        let kind = GroupVersionKind::new(group, version, &*owner.kind);
         let resource = mapper.resolve(&kind).await?.resource;
         let name = match group {
             "" => resource.plural.clone(),

@@ -11,12 +11,12 @@ use setpoint::object::label::Selector;
 use setpoint::object::time::Timestamp;
 use setpoint::runtime::client::layer::{Interceptor, Next};
 use setpoint::runtime::{
-    Action, Api, Apply, BoxError, Clock, Context, Controller, Manager, Prune, Request, Watch,
+    Action, Api, Apply, BoxError, Children, Clock, Context, Controller, Manager, Request, Watch,
     adopt::{Claim, ClaimError},
+    children::{Child, ChildrenError, ChildrenOutcome},
     create_or_patch,
     finalizer::Finalizers,
     owner::{OwnerError, controller_of, set_controller_reference},
-    prune::{Child, PruneError, Pruned},
     upsert::Upserted,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,8 +60,8 @@ async fn children_become_the_declared_ones_and_a_second_run_writes_nothing() {
             object
         })
     };
-    let prune = Prune::of(&owner, &()).unwrap();
-    let run = |declared: Vec<Child<ConfigMap>>| prune.run(&maps, declared);
+    let children = Children::of(&owner, &()).unwrap();
+    let run = |declared: Vec<Child<ConfigMap>>| children.run(&maps, declared);
     // A child of another owner.
     let mut other = map("other", "");
     set_controller_reference(&maps.create(&map("owner2", "")).await.unwrap(), &(), &mut other)
@@ -89,22 +89,26 @@ async fn children_become_the_declared_ones_and_a_second_run_writes_nothing() {
     assert_eq!(names(&maps).await, "a c other owner owner2");
 
     let taken = run(vec![made("other", "1")]).await.unwrap_err();
-    assert!(matches!(taken, PruneError::Owner { source: OwnerError::AlreadyOwned { .. }, .. }));
+    assert!(matches!(taken, ChildrenError::Owner { source: OwnerError::AlreadyOwned { .. }, .. }));
     let taken = run(vec![Apply::new(&key("other")).into()]).await.unwrap_err();
-    assert!(matches!(taken, PruneError::Owner { .. }), "{taken:?}");
+    assert!(matches!(taken, ChildrenError::Owner { .. }), "{taken:?}");
     let twice = run(vec![made("x", "1"), made("x", "2")]).await.unwrap_err();
-    assert!(matches!(twice, PruneError::Twice(_)));
+    assert!(matches!(twice, ChildrenError::Twice(_)));
     let abroad = Child::make(Request::new("kube-system", "x"), |_| {
         let mut abroad = map("x", "");
         abroad.metadata.namespace = Some("kube-system".into());
         abroad
     });
-    let abroad = run(vec![abroad]).await.unwrap_err();
-    assert!(matches!(abroad, PruneError::Owner { source: OwnerError::Namespaces { .. }, .. }));
+    let applied = Apply::new(&Request::new("kube-system", "x")).into();
+    for abroad in [abroad, applied] {
+        let abroad = run(vec![abroad]).await.unwrap_err();
+        let ChildrenError::Owner { source, .. } = abroad else { panic!("{abroad:?}") };
+        assert!(matches!(source, OwnerError::Namespaces { .. }), "{source:?}");
+    }
     assert_eq!(names(&maps).await, "a c other owner owner2", "nothing goes when a write fails");
 
     assert_eq!(run(vec![]).await.unwrap().deleted, keys(&["a", "c"]));
-    assert_eq!(run(vec![]).await.unwrap(), Pruned::default());
+    assert_eq!(run(vec![]).await.unwrap(), ChildrenOutcome::default());
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,15 +120,15 @@ async fn children_of_one_set_among_several_and_of_a_type_that_is_not_cached() {
         Apply::<ConfigMap>::new(&key(name)).label("set", set).set("/data/k", name)
     };
     let of = |set: &str| {
-        Prune::of(&owner, &())
+        Children::of(&owner, &())
             .unwrap()
             .labels(Selector::parse(&format!("set={set}")).unwrap())
             .concurrency(3)
     };
     of("x").run(&maps, ["a", "b", "c", "d"].map(|name| child(name, "x"))).await.unwrap();
     of("y").run(&maps, [child("e", "y")]).await.unwrap();
-    let pruned = of("x").run(&maps, [child("b", "x")]).await.unwrap();
-    assert_eq!(pruned.deleted, keys(&["a", "c", "d"]));
+    let outcome = of("x").run(&maps, [child("b", "x")]).await.unwrap();
+    assert_eq!(outcome.deleted, keys(&["a", "c", "d"]));
     assert_eq!(names(&maps).await, "b e owner");
 }
 

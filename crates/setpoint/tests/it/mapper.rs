@@ -3,8 +3,8 @@
 use crate::plane::with_person;
 use kube_client::Client;
 use kube_client::client::Body;
-use kube_core::gvk::GroupVersionKind;
 use parking_lot::Mutex;
+use setpoint::object::GroupVersionKind;
 use setpoint::runtime::{
     client::layer,
     mapper::{MAPPER_ASK_AGAIN, Mapper, MapperError},
@@ -38,7 +38,7 @@ impl Requests {
 }
 
 fn network() -> GroupVersionKind {
-    GroupVersionKind::gvk("samplecrd.k8s.io", "v1", "Network")
+    GroupVersionKind::new("samplecrd.k8s.io", "v1", "Network")
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,7 +48,7 @@ async fn clu_4_kinds_are_discovered_on_demand_and_missing_ones_are_retried() {
         let mapper = Mapper::new(requests.noting(person.client.clone(), false));
         assert_eq!(requests.take(), [""; 0], "nothing before it is needed");
 
-        let pod = mapper.resolve(&GroupVersionKind::gvk("", "v1", "Pod")).await.unwrap();
+        let pod = mapper.resolve(&GroupVersionKind::new("", "v1", "Pod")).await.unwrap();
         assert_eq!((&*pod.resource.plural, pod.is_namespaced), ("pods", true));
         assert_eq!(requests.take(), ["/apis", "/api"], "everything at once");
         let node = mapper.resolve_preferred("", "Node").await.unwrap();
@@ -90,7 +90,7 @@ async fn clu_4_server_without_aggregated_discovery_is_read_group_by_group() {
     with_person(async |person| {
         let requests = Requests::default();
         let mapper = Mapper::new(requests.noting(person.client.clone(), true));
-        let pod = mapper.resolve(&GroupVersionKind::gvk("", "v1", "Pod")).await.unwrap();
+        let pod = mapper.resolve(&GroupVersionKind::new("", "v1", "Pod")).await.unwrap();
         assert_eq!((&*pod.resource.plural, pod.is_namespaced), ("pods", true));
         requests.take();
         let deployment = mapper.resolve_preferred("apps", "Deployment").await.unwrap();
@@ -98,7 +98,7 @@ async fn clu_4_server_without_aggregated_discovery_is_read_group_by_group() {
         assert_eq!(requests.take(), ["/apis", "/apis/apps/v1"]);
         let error = mapper.resolve_preferred("no.such.group", "Thing").await.unwrap_err();
         assert_eq!(error.to_string(), r#"no matches for kind "Thing" in group "no.such.group""#);
-        assert!(mapper.resolve(&GroupVersionKind::gvk("", "v1", "Thing")).await.is_err());
+        assert!(mapper.resolve(&GroupVersionKind::new("", "v1", "Thing")).await.is_err());
     })
     .await;
 }
@@ -134,7 +134,7 @@ async fn clu_4_aggregated_discovery_is_tried_again_after_a_failed_request() {
         });
         let client = Client::new(through, "default");
         let mapper = Mapper::new(client);
-        let pod = GroupVersionKind::gvk("", "v1", "Pod");
+        let pod = GroupVersionKind::new("", "v1", "Pod");
         let error = mapper.resolve(&pod).await.unwrap_err();
         assert!(matches!(error, MapperError::Discover { .. }), "{error:?}");
         is_off.store(false, Ordering::SeqCst);

@@ -9,8 +9,8 @@ use setpoint::object::label::Selector;
 use setpoint::object::time::Timestamp;
 use setpoint::runtime::cache::{ALL_NAMESPACES, CacheConfig, Namespaces};
 use setpoint::runtime::{
-    Action, Api, BoxError, CacheOptions, ClientError, Clock, Context, Controller, Manager, Prune,
-    Request, Watch, prune::Child,
+    Action, Api, BoxError, CacheOptions, Children, ClientError, Clock, Context, Controller,
+    Manager, Request, Watch, children::Child,
 };
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -31,7 +31,7 @@ async fn reconcile(request: Request, context: Context) -> Result<Action, BoxErro
         };
         Child::make(key, make)
     });
-    Prune::of(&*map, &())?.run(&secrets, children).await?;
+    Children::of(&*map, &())?.run(&secrets, children).await?;
     Ok(Action::await_change())
 }
 

@@ -34,16 +34,16 @@ use setpoint_object::label::Selector;
 
 use crate::{
     client::{Api, Apply, ClientError},
-    owner::{OwnerError, check_scope, controller_of, controller_reference, same},
+    owner::{OwnerError, check_scope, check_scope_in, controller_of, controller_reference, same},
     request::Request,
     upsert::{UpsertError, Upserted, make_of, put},
 };
 
 /// How many children are written or deleted concurrently, at most: 16. Other passes run too.
-pub const PRUNE_CONCURRENCY_MAX: usize = 16;
+pub const CHILDREN_CONCURRENCY_MAX: usize = 16;
 
 /// A declared child.
-#[must_use = "a child is made by `Prune::run`"]
+#[must_use = "a child is made by `Children::run`"]
 pub enum Child<K> {
     /// By server-side apply. The controller's reference is added.
     Apply(Apply<K>),
@@ -91,19 +91,19 @@ impl<K: Resource> fmt::Debug for Child<K> {
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
 /// # use k8s_openapi::api::apps::v1::Deployment;
-/// # use setpoint_runtime::{Apply, BoxError, Context, Prune, Request};
+/// # use setpoint_runtime::{Apply, BoxError, Children, Context, Request};
 /// # async fn example(context: Context, owner: Deployment) -> Result<(), BoxError> {
 /// let maps = context.client().api::<ConfigMap>();
 /// let declared = ["a", "b"].map(|name| {
 ///     Apply::<ConfigMap>::new(&Request::new("default", name)).set("/data/k", name).force()
 /// });
-/// Prune::of(&owner, &())?.run(&maps, declared).await?;
+/// Children::of(&owner, &())?.run(&maps, declared).await?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is done before `run`"]
-pub struct Prune<O> {
+pub struct Children<O> {
     owner: O,
     reference: OwnerReference,
     selector: Selector,
@@ -111,10 +111,10 @@ pub struct Prune<O> {
     propagation: PropagationPolicy,
 }
 
-/// The results of a run, by key.
+/// What a run did, by key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Pruned {
+pub struct ChildrenOutcome {
     /// Created children.
     pub created: Vec<Request>,
     /// Changed children.
@@ -130,7 +130,7 @@ pub struct Pruned {
 /// Why a run failed. Earlier writes of the run stay.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PruneError {
+pub enum ChildrenError {
     /// Two children are declared with one key.
     #[error("{0} is declared twice")]
     Twice(Request),
@@ -157,7 +157,7 @@ pub enum PruneError {
     Client(#[from] ClientError),
 }
 
-impl<O: Resource + Clone + 'static> Prune<O> {
+impl<O: Resource + Clone + 'static> Children<O> {
     /// The children of an owner.
     ///
     /// # Errors
@@ -180,10 +180,10 @@ impl<O: Resource + Clone + 'static> Prune<O> {
         self
     }
 
-    /// How many children are written or deleted concurrently; at most [`PRUNE_CONCURRENCY_MAX`].
+    /// How many children are written or deleted concurrently; at most [`CHILDREN_CONCURRENCY_MAX`].
     /// Default: one, in the order of the declaration.
     pub fn concurrency(mut self, n_children: usize) -> Self {
-        self.concurrency = n_children.clamp(1, PRUNE_CONCURRENCY_MAX);
+        self.concurrency = n_children.clamp(1, CHILDREN_CONCURRENCY_MAX);
         self
     }
 
@@ -201,29 +201,29 @@ impl<O: Resource + Clone + 'static> Prune<O> {
     ///
     /// # Errors
     ///
-    /// See [`PruneError`]. A conflict means that the cache was behind: retry.
+    /// See [`ChildrenError`]. A conflict means that the cache was behind: retry.
     pub async fn run<K: Cacheable + Clone + Serialize, C: Into<Child<K>>>(
         &self,
         api: &Api<K>,
         declared: impl IntoIterator<Item = C>,
-    ) -> Result<Pruned, PruneError> {
+    ) -> Result<ChildrenOutcome, ChildrenError> {
         let declared: Vec<Child<K>> = declared.into_iter().map(Into::into).collect();
         let mut keys = BTreeSet::new();
         for child in &declared {
             if !keys.insert(child.key().clone()) {
-                return Err(PruneError::Twice(child.key().clone()));
+                return Err(ChildrenError::Twice(child.key().clone()));
             }
         }
-        let mut pruned = Pruned::default();
+        let mut outcome = ChildrenOutcome::default();
         let writes = declared.into_iter().map(|child| self.write(api, child));
         let mut writes = stream::iter(writes).buffered(self.concurrency);
         while let Some(written) = writes.next().await {
-            let (key, outcome) = written?;
-            match outcome {
-                Some(Upserted::Created) => pruned.created.push(key),
-                Some(Upserted::Unchanged) => pruned.unchanged.push(key),
-                Some(_) => pruned.updated.push(key),
-                None => pruned.applied.push(key),
+            let (key, upserted) = written?;
+            match upserted {
+                Some(Upserted::Created) => outcome.created.push(key),
+                Some(Upserted::Unchanged) => outcome.unchanged.push(key),
+                Some(_) => outcome.updated.push(key),
+                None => outcome.applied.push(key),
             }
         }
         drop(writes);
@@ -231,9 +231,9 @@ impl<O: Resource + Clone + 'static> Prune<O> {
         let deletions = rest.map(|child| self.delete(api, child));
         let mut deletions = stream::iter(deletions).buffered(self.concurrency);
         while let Some(deleted) = deletions.next().await {
-            pruned.deleted.extend(deleted?);
+            outcome.deleted.extend(deleted?);
         }
-        Ok(pruned)
+        Ok(outcome)
     }
 
     /// Writes one child; for an apply, the result is not classified.
@@ -241,11 +241,13 @@ impl<O: Resource + Clone + 'static> Prune<O> {
         &self,
         api: &Api<K>,
         child: Child<K>,
-    ) -> Result<(Request, Option<Upserted>), PruneError> {
+    ) -> Result<(Request, Option<Upserted>), ChildrenError> {
         let key = child.key().clone();
-        let refused = |source| PruneError::Owner { key: key.clone(), source };
+        let refused = |source| ChildrenError::Owner { key: key.clone(), source };
         match child {
             Child::Apply(apply) => {
+                // The garbage collector would delete it, and the next run write it again.
+                check_scope_in::<O, K>(&self.owner, key.namespace_opt()).map_err(refused)?;
                 // The type may not be cached. Then the server refuses a second controller.
                 let cached = api.lister_of(&key.namespace).ok();
                 if let Some(existing) =
@@ -254,14 +256,14 @@ impl<O: Resource + Clone + 'static> Prune<O> {
                     self.check(&*existing).map_err(refused)?;
                 }
                 let applied = api.apply(&apply.owner(&self.reference)).await;
-                applied.map_err(|source| PruneError::Make {
+                applied.map_err(|source| ChildrenError::Make {
                     key: key.clone(),
                     source: source.into(),
                 })?;
                 Ok((key, None))
             }
             Child::Make(_, make) => {
-                let failed = |source: UpsertError| PruneError::Make { key: key.clone(), source };
+                let failed = |source: UpsertError| ChildrenError::Make { key: key.clone(), source };
                 let existing = api.get_own(&key).await?;
                 if let Some(existing) = existing.as_deref() {
                     self.check(existing).map_err(refused)?;
@@ -374,21 +376,21 @@ mod tests {
         let mut owner = ConfigMap::default();
         owner.metadata.name = Some("owner".into());
         owner.metadata.namespace = Some("default".into());
-        assert!(matches!(Prune::of(&owner, &()), Err(OwnerError::NotCreated { .. })));
+        assert!(matches!(Children::of(&owner, &()), Err(OwnerError::NotCreated { .. })));
         owner.metadata.uid = Some("1".into());
-        let prune = Prune::of(&owner, &()).unwrap();
+        let children = Children::of(&owner, &()).unwrap();
         let mut child = ConfigMap::default();
-        prune.check(&child).unwrap();
-        prune.own(&mut child).unwrap();
-        prune.own(&mut child).unwrap();
+        children.check(&child).unwrap();
+        children.own(&mut child).unwrap();
+        children.own(&mut child).unwrap();
         assert_eq!(child.metadata.owner_references.as_ref().unwrap().len(), 1);
-        prune.check(&child).unwrap();
+        children.check(&child).unwrap();
         // The child of a previous owner of the same name.
         child.metadata.owner_references.as_mut().unwrap()[0].uid = "0".into();
-        assert!(matches!(prune.own(&mut child), Err(OwnerError::AlreadyOwned { .. })));
+        assert!(matches!(children.own(&mut child), Err(OwnerError::AlreadyOwned { .. })));
         // An owner without the controller flag does not conflict.
         child.metadata.owner_references.as_mut().unwrap()[0].controller = None;
-        prune.own(&mut child).unwrap();
+        children.own(&mut child).unwrap();
         assert_eq!(child.metadata.owner_references.unwrap().len(), 2);
     }
 }
