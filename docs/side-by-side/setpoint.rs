@@ -44,7 +44,7 @@ impl WebsiteReconciler {
         let is_new = deployments.get(request)?.is_none();
         let labels = [("website", &*request.name)];
         let desired = Apply::<Deployment>::new(request)
-            .owner(&controller_reference(site, &())?)
+            .controlled_by(site, &())?
             .fields(|deployment| {
                 deployment.spec(|spec| {
                     spec.replicas(site.spec.replicas)

@@ -13,7 +13,7 @@ async fn reconcile(request: Request, context: Context) -> Result<Action, BoxErro
         return Ok(Action::await_change());
     };
     let secret = Apply::<Secret>::new(&request)
-        .owner(&controller_reference(&*map, &())?)
+        .controlled_by(&*map, &())?
         .set("/stringData", serde_json::json!(map.data))
         .force();
     context.client().api::<Secret>().apply(&secret).await?;

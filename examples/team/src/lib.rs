@@ -114,7 +114,7 @@ async fn reconcile(request: Request, context: Context) -> Result<Action, BoxErro
         return Ok(Action::await_change());
     };
     let members = Apply::<ConfigMap>::new(&request)
-        .owner(&controller_reference(&*team, &())?)
+        .controlled_by(&*team, &())?
         .set("/data/members", team.spec.members.join("\n"))
         .force();
     context.client().api::<ConfigMap>().apply(&members).await?;

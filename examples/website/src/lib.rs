@@ -60,7 +60,7 @@ async fn reconcile(request: Request, context: Context) -> Result<Action, BoxErro
 
     let labels = [("website", &*request.name)];
     let desired = Apply::<Deployment>::new(&request)
-        .owner(&controller_reference(&*site, &())?)
+        .controlled_by(&*site, &())?
         .fields(|deployment| {
             deployment.spec(|spec| {
                 spec.replicas(site.spec.replicas)

@@ -13,7 +13,10 @@ use setpoint_apply::{HasPartial, MemberError, Members, Partial, without_nulls};
 use setpoint_informer::Cacheable;
 
 use super::{Api, Call, ClientError, Subresource, api::decode};
-use crate::request::Request;
+use crate::{
+    owner::{OwnerError, check_scope_in, controller_reference},
+    request::Request,
+};
 
 /// A server-side apply of one object. The named fields get these values and belong to this client;
 /// all others are unchanged.
@@ -43,7 +46,7 @@ use crate::request::Request;
 /// | method | checks | for |
 /// |---|---|---|
 /// | [`fields`](Self::fields) | names and types of fields, when it is compiled | built-in types (feature `apply` of `setpoint`), custom types with `#[derive(Partial)]` |
-/// | [`label`](Self::label), [`owner`](Self::owner), … | the same | metadata of all types |
+/// | [`label`](Self::label), [`controlled_by`](Self::controlled_by), … | the same | metadata of all types |
 /// | [`set`](Self::set), [`member`](Self::member), [`partial`](Self::partial) | nothing; the server does | types known at run time |
 ///
 /// # Unset fields
@@ -249,12 +252,34 @@ impl<K: Resource> Apply<K> {
     }
 
     /// Adds an owner reference; see [`owner_reference`](crate::owner_reference) and
-    /// [`controller_reference`](crate::controller_reference).
+    /// [`controller_reference`](crate::controller_reference). A reference does not say in which
+    /// namespace the owner is; [`controlled_by`](Self::controlled_by) checks that, too.
     pub fn owner(mut self, reference: &OwnerReference) -> Self {
         match self.encoded("/metadata/ownerReferences", reference) {
             Some(reference) => self.push("ownerReferences", reference),
             None => self,
         }
+    }
+
+    /// Makes `owner` the controller: [`owner`](Self::owner) of its
+    /// [`controller_reference`](crate::controller_reference). It knows both, so it refuses an owner
+    /// that this object cannot have.
+    ///
+    /// # Errors
+    ///
+    /// The owner has not been created, or is in another namespace: the garbage collector would
+    /// delete the object.
+    pub fn controlled_by<O: Resource + 'static>(
+        self,
+        owner: &O,
+        owner_type: &O::DynamicType,
+    ) -> Result<Self, OwnerError>
+    where
+        K: 'static,
+    {
+        check_scope_in::<O, K>(owner, self.key.namespace_opt())?;
+        let reference = controller_reference(owner, owner_type)?;
+        Ok(self.owner(&reference))
     }
 
     /// Sets the spec. Every serialized member is claimed.

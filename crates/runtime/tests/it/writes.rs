@@ -2,12 +2,13 @@
 
 use expect_test::expect;
 use http::Method;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube_core::params::{DeleteParams, Patch};
 use serde_json::json;
 use setpoint_object::label::Selector;
 use setpoint_runtime::{
-    Request, create_or_update,
+    Apply, Request, create_or_update,
+    owner::OwnerError,
     upsert::{UpsertError, Upserted},
 };
 
@@ -97,4 +98,20 @@ async fn client_reads_live_writes_and_reports_failures() {
     expect!["get pods default/a: the server could not find the requested resource"]
         .assert_eq(&chain(&unserved));
     assert!(api.list(None, &Selector::everything()).is_err(), "not cached");
+}
+
+#[test]
+fn applied_object_is_not_controlled_from_another_namespace() {
+    let owner: ConfigMap = serde_json::from_value(json!({
+        "metadata": {"name": "owner", "namespace": "default", "uid": "1"},
+    }))
+    .unwrap();
+    let child = Apply::<Pod>::new(&Request::new("default", "p")).controlled_by(&owner, &());
+    let references = &child.unwrap().body().unwrap()["metadata"]["ownerReferences"];
+    expect![[r#"[{"apiVersion":"v1","blockOwnerDeletion":true,"controller":true,"kind":"ConfigMap","name":"owner","uid":"1"}]"#]]
+        .assert_eq(&references.to_string());
+    let abroad = Apply::<Pod>::new(&Request::new("other", "p")).controlled_by(&owner, &());
+    assert!(matches!(abroad, Err(OwnerError::Namespaces { .. })), "{abroad:?}");
+    let above = Apply::<Node>::new(&Request::cluster("n")).controlled_by(&owner, &());
+    assert!(matches!(above, Err(OwnerError::Scope { .. })), "{above:?}");
 }
