@@ -1,10 +1,14 @@
 //! The reconciler trait, and its results.
 
 mod object;
+mod state;
 
 use std::{error::Error, fmt, future::Future, time::Duration};
 
-pub use self::object::{ForObject, ObjectReconciler, for_object, for_object_with};
+pub use self::{
+    object::{ForObject, ObjectReconciler, for_object, for_object_with},
+    state::{WithState, with_state},
+};
 
 pub use crate::error::BoxError;
 use crate::{context::Context, error::causes, request::Request};
@@ -17,7 +21,9 @@ use crate::{context::Context, error::causes, request::Request};
 /// to the controller's number of workers. One key is never reconciled concurrently.
 ///
 /// Every `Fn(R, Context) -> impl Future<Output = Result<Action, E>>` is a reconciler. What such a
-/// closure captures, it clones for each pass, since the future may not borrow from the closure:
+/// closure captures, it clones for each pass, since the future may not borrow from the closure: a
+/// bound `AsyncFn` would let it, but cannot say that the future is `Send`. [`with_state`] passes
+/// shared state to a function without that.
 ///
 /// ```
 /// # use std::sync::Arc;
