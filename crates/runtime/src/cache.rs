@@ -70,6 +70,7 @@ pub use setpoint_informer::{
     factory::SourceRequest,
     source::saved::{SAVED_BYTES_MAX, SavedLists, SavedListsError},
 };
+use tokio_util::sync::CancellationToken;
 
 /// The default resync period: how often handlers receive every cached object again.
 ///
@@ -95,6 +96,8 @@ pub struct Cache {
     /// The registry that informers report to, and their name there.
     metrics: Option<(MetricsRegistry, Arc<str>)>,
     informers: Arc<Mutex<Informers>>,
+    /// Cancelled when its cluster was removed.
+    closed: CancellationToken,
 }
 
 /// The informers of all cached types.
@@ -209,7 +212,8 @@ impl Cache {
         let metrics = options.metrics.clone().map(|(registry, name)| (registry, name.into()));
         let (factory, worker) = InformerFactory::new(client, factory_options);
         let (id, options, informers) = (CacheId::next(), Arc::new(options), Arc::default());
-        let cache = Self { id, factory, options, metrics, informers };
+        let closed = CancellationToken::new();
+        let cache = Self { id, factory, options, metrics, informers, closed };
         (cache, worker)
     }
 

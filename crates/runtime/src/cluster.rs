@@ -1,10 +1,45 @@
 //! Additional clusters that a manager's controllers watch and write to.
 //!
 //! A cluster is a client with a cache, a mapper, an event recorder and a name (CLU-1). The manager
-//! has its own; others are added before it runs, and their caches start and stop with its own. A
-//! controller watches another cluster's objects by [`Watch::cluster`](crate::Watch::cluster), with
+//! has its own, and their caches start and stop with it. Others are
+//! [added](crate::ManagerHandle::add_cluster) and
+//! [removed](crate::ManagerHandle::remove_cluster), before it runs and while it does. A controller
+//! watches another cluster's objects by [`Watch::cluster`](crate::Watch::cluster), with
 //! keys that name the cluster. Keys can be of any type, and the runtime does not assume a single
 //! cache (CLU-2). [`Context::client_of`](crate::Context::client_of) reads and writes there.
+//!
+//! # Clusters that come and go
+//!
+//! A program that learns of a cluster while it runs adds it, and then its watches to each
+//! controller, with [`ControllerHandle::watch`](crate::ControllerHandle::watch) or in a pass
+//! [`Context::watches`](crate::Context::watches):
+//!
+//! ```no_run
+//! # use k8s_openapi::api::core::v1::ConfigMap;
+//! # use setpoint_runtime::{BoxError, ControllerHandle, ManagerHandle, Request, Watch};
+//! # use setpoint_runtime::cluster::Cluster;
+//! # fn example(
+//! #     manager: &ManagerHandle, copier: &ControllerHandle, client: kube_client::Client,
+//! # ) -> Result<(), BoxError> {
+//! let east = manager.add_cluster("east", Cluster::builder(client))?;
+//! copier.watch(Watch::<ConfigMap>::new().cluster(&east), |event| vec![event.key().clone()])?;
+//! // … and when it is gone:
+//! manager.remove_cluster("east");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | once a cluster is removed | |
+//! |---|---|
+//! | watches of it | end, in all controllers; queued keys stay |
+//! | writes by its clients, also in passes that run | are refused with [`Fenced::ClusterRemoved`] |
+//! | cached reads | return [`ClientError::NotCached`](crate::ClientError::NotCached); the objects are dropped |
+//! | events that wait | are written, each with a single try |
+//! | its name | is free when all of that is done: [`Cluster::ended`] |
+//!
+//! A cluster whose credentials have changed is removed and added again, with another client.
+//!
+//! # Clients
 //!
 //! The client does not limit the rate of requests: the API server's priority and fairness does
 //! (CLU-3). The program declares its types, in Rust or as `ApiResource`s. For kinds that it finds
@@ -36,12 +71,13 @@ use crate::{
     cache::{Cache, CacheOptions},
     client::Client,
     events::{Broadcaster, EventOptions, EventRecorder, EventWorker},
+    fence::{Fence, Fenced},
     mapper::Mapper,
 };
 use setpoint_informer::factory::FactoryWorker;
+use tokio_util::sync::CancellationToken;
 
-/// The maximum number of additional clusters. Fleets whose clusters change at run time are out of
-/// scope (CLU-2).
+/// The maximum number of additional clusters at a time, with those that are being removed.
 pub const CLUSTERS_MAX: usize = 256;
 
 /// Another cluster of a manager. Cheap to clone.
@@ -52,9 +88,21 @@ pub struct Cluster {
     cache: Cache,
     mapper: Mapper,
     broadcaster: Broadcaster,
+    /// Cancelled when its workers have ended.
+    end: CancellationToken,
 }
 
-/// Builds a [`Cluster`]; for [`Manager::add_cluster`](crate::Manager::add_cluster).
+/// Refuses writes to a cluster that was removed.
+struct Present(Cache);
+
+impl Fence for Present {
+    fn check(&self) -> Result<(), Fenced> {
+        if self.0.closed().is_cancelled() { Err(Fenced::ClusterRemoved) } else { Ok(()) }
+    }
+}
+
+/// Builds a [`Cluster`]; for
+/// [`ManagerHandle::add_cluster`](crate::ManagerHandle::add_cluster).
 #[must_use = "a cluster does nothing until it is added to a manager"]
 pub struct ClusterBuilder {
     client: kube_client::Client,
@@ -104,6 +152,22 @@ impl Cluster {
     pub fn recorder(&self, component: impl Into<Arc<str>>) -> EventRecorder {
         self.broadcaster.recorder(component.into())
     }
+
+    /// Whether it was removed from its manager.
+    pub fn is_removed(&self) -> bool {
+        self.cache.closed().is_cancelled()
+    }
+
+    /// Waits until its caches and events have ended: it was removed, or the manager has ended. Its
+    /// name is free then. Cancel safe: it only observes.
+    pub async fn ended(&self) {
+        self.end.cancelled().await;
+    }
+
+    /// The token of [`ended`](Self::ended).
+    pub(crate) fn end(&self) -> &CancellationToken {
+        &self.end
+    }
 }
 
 impl ClusterBuilder {
@@ -134,9 +198,12 @@ impl ClusterBuilder {
         let client =
             Client::new(client, cache.clone(), field_manager.unwrap_or(environment.field_manager));
         let (broadcaster, queue) = Broadcaster::new(environment.clock);
+        // The last events are written after the removal.
         let event_worker =
             EventWorker::new(client.clone(), queue, EventOptions::default(), environment.seed);
-        let cluster = Cluster { name: environment.name, client, cache, mapper, broadcaster };
+        let client = client.fenced(Arc::new(Present(cache.clone())));
+        let (name, end) = (environment.name, CancellationToken::new());
+        let cluster = Cluster { name, client, cache, mapper, broadcaster, end };
         (cluster, cache_worker, event_worker)
     }
 }

@@ -102,11 +102,21 @@ impl Context {
     /// }
     /// ```
     pub fn client_of(&self, cluster: &Cluster) -> Client {
+        let id = cluster.cache().id();
         let mut elsewhere = self.common.elsewhere.lock();
-        let client = elsewhere.entry(cluster.cache().id()).or_insert_with(|| {
+        let removed: Vec<_> = match elsewhere.contains_key(&id) {
+            true => Vec::new(),
+            false => {
+                elsewhere.extract_if(|_, client| client.cache().closed().is_cancelled()).collect()
+            }
+        };
+        let client = elsewhere.entry(id).or_insert_with(|| {
             self.common.client.for_cluster(cluster.name().into(), cluster.client())
         });
-        client.for_pass(self.pass.clone())
+        let client = client.for_pass(self.pass.clone());
+        drop(elsewhere);
+        drop(removed);
+        client
     }
 
     /// Records events in the controller's name.

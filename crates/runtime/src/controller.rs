@@ -35,6 +35,7 @@ use self::{options::Overrides, passes::DynReconciler, stats::Counters, worker::M
 use crate::{
     explain::{Explain, Explainer, Explanation},
     metrics::Durations,
+    pass::CacheId,
     request::{Request, RequestKey},
     shard::Sharded,
     source::{SourceStatus, Sources, Watch, WatchError, WatchHandle, Watches},
@@ -125,6 +126,7 @@ trait View: Send + Sync {
     fn queue(&self) -> Stats;
     fn levels(&self) -> Vec<LevelStats>;
     fn sources(&self) -> Vec<SourceStatus>;
+    fn remove_cluster(&self, cache: CacheId);
 }
 
 impl<R: RequestKey> View for (WorkQueue<R>, Watches<R>) {
@@ -138,6 +140,10 @@ impl<R: RequestKey> View for (WorkQueue<R>, Watches<R>) {
 
     fn sources(&self) -> Vec<SourceStatus> {
         self.1.statuses()
+    }
+
+    fn remove_cluster(&self, cache: CacheId) {
+        self.1.0.remove_cluster(cache);
     }
 }
 
@@ -213,6 +219,11 @@ impl ControllerHandle {
     /// [`explain`](Self::explain) for all keys.
     pub fn explain_all(&self) -> Vec<Explanation> {
         self.explainer.all()
+    }
+
+    /// Removes its watches of a cluster.
+    pub(crate) fn remove_cluster(&self, cache: CacheId) {
+        self.view.remove_cluster(cache);
     }
 
     /// The durations of its passes.

@@ -90,6 +90,9 @@ pub enum Fenced {
         /// How long ago the deadline passed.
         ago: Duration,
     },
+    /// The cluster was removed from the manager.
+    #[error("the cluster was removed from the manager")]
+    ClusterRemoved,
 }
 
 impl Fenced {

@@ -3,6 +3,7 @@
 mod builder;
 mod election;
 mod error;
+mod fleet;
 mod handle;
 mod roster;
 mod run;
@@ -27,7 +28,6 @@ pub use self::{
 };
 pub use crate::runnable::{Elected, Runnable};
 use crate::{
-    cluster::{CLUSTERS_MAX, Cluster, ClusterBuilder, ClusterEnvironment},
     controller::{Controller, ControllerHandle},
     crd::{InstallError, install_and_wait},
     error::BoxError,
@@ -69,7 +69,8 @@ pub enum Grace {
 /// is not served yet delays no other controller. Step 4 waits for the caches that the program
 /// requests itself, because their readers do not declare what they read.
 ///
-/// Derefs to its [`ManagerHandle`]; clone the handle to add members while the manager runs. The
+/// Derefs to its [`ManagerHandle`]; clone the handle to add members and clusters while the manager
+/// runs. The
 /// grace period covers all steps of the stop together. A lost leadership has no grace period: all
 /// tasks are dropped, and the client refuses to write (MGR-22).
 ///
@@ -81,8 +82,8 @@ pub struct Manager {
     grace: Grace,
 
     // What runs.
-    cache_workers: Vec<(String, FactoryWorker)>,
-    event_workers: Vec<(String, EventWorker)>,
+    cache_worker: FactoryWorker,
+    event_worker: EventWorker,
     election: Option<Election>,
     #[cfg(feature = "endpoints")]
     served: served::Served,
@@ -130,39 +131,6 @@ impl Manager {
     #[cfg(feature = "endpoints")]
     pub fn health(&self) -> crate::endpoint::Health {
         self.served.health.clone()
-    }
-
-    /// Adds another cluster. Its caches and events run with the manager's own.
-    ///
-    /// # Errors
-    ///
-    /// The name is taken, or there are [`CLUSTERS_MAX`].
-    pub fn add_cluster(
-        &mut self,
-        name: impl Into<Arc<str>>,
-        cluster: ClusterBuilder,
-    ) -> Result<Cluster, AddError> {
-        let (name, shared) = (name.into(), &self.handle.environment);
-        let mut clusters = shared.clusters.lock();
-        if clusters.iter().any(|known| known.name() == &*name) {
-            return Err(AddError::DuplicateCluster { name });
-        }
-        if clusters.len() >= CLUSTERS_MAX {
-            return Err(AddError::TooMany { name });
-        }
-        let environment = ClusterEnvironment {
-            name: name.clone(),
-            clock: shared.clock.clone(),
-            seed: shared.seed_of(&name),
-            informers: shared.informers.clone(),
-            field_manager: shared.field_manager.clone(),
-        };
-        let (cluster, cache_worker, event_worker) = cluster.build(environment);
-        clusters.push(cluster.clone());
-        drop(clusters);
-        self.cache_workers.push((format!("the cache of {name}"), cache_worker));
-        self.event_workers.push((format!("the event recorder of {name}"), event_worker));
-        Ok(cluster)
     }
 
     /// Adds a controller: [`ManagerHandle::add`].

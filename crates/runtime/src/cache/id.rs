@@ -1,13 +1,31 @@
-//! The identity of a cache.
+//! The identity of a cache, and its end.
 
 use setpoint_informer::{Cacheable, SharedInformer};
+use tokio_util::sync::CancellationToken;
 
-use super::Cache;
+use super::{Cache, Informers};
 use crate::pass::CacheId;
 
 impl Cache {
     pub(crate) fn id(&self) -> CacheId {
         self.id
+    }
+
+    /// Cancelled when the cluster of this cache was removed from the manager.
+    pub(crate) fn closed(&self) -> &CancellationToken {
+        &self.closed
+    }
+
+    /// Ends it: no type is cached any more.
+    pub(crate) fn close(&self) {
+        self.closed.cancel();
+        let informers = {
+            let mut informers = self.informers.lock();
+            let last_number = informers.last_number;
+            std::mem::replace(&mut *informers, Informers { last_number, ..Informers::default() })
+        };
+        // Drop without the lock, because destructors may request informers.
+        drop(informers);
     }
 
     /// Whether it is one of this cache's informers.

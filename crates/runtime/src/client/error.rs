@@ -66,8 +66,8 @@ pub enum ClientError {
         #[source]
         source: LayerError,
     },
-    /// The lease under which this client may write is no longer held. The request was not sent, or
-    /// not completely.
+    /// The lease under which this client may write is no longer held, or its cluster was removed.
+    /// The request was not sent, or not completely.
     #[error("{call}")]
     Fenced {
         /// The call.

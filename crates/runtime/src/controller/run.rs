@@ -365,11 +365,20 @@ impl<R: RequestKey> Drop for Counted<R> {
 impl<R> Pending<R> {
     async fn synced(&mut self, name: &Arc<str>) -> Result<(), ControllerError> {
         match self {
-            Self::Watch(watch) => watch.registration.synced().await.map_err(|_| {
-                let lagging = watch.lagging();
-                let (resource, source) = (lagging.name, last_error(&lagging.status));
-                ControllerError::SourceStopped { name: name.clone(), resource, source }
-            }),
+            Self::Watch(watch) => {
+                let removed = watch.feed.removed();
+                let synced = tokio::select! {
+                    biased;
+                    // Nothing waits for a cluster that is gone.
+                    () = removed.cancelled() => return Ok(()),
+                    synced = watch.registration.synced() => synced,
+                };
+                synced.map_err(|_| {
+                    let lagging = watch.lagging();
+                    let (resource, source) = (lagging.name, last_error(&lagging.status));
+                    ControllerError::SourceStopped { name: name.clone(), resource, source }
+                })
+            }
             Self::External { started, .. } => match started.await {
                 Ok(()) => Ok(()),
                 // The source has failed; its task reports it.

@@ -4,7 +4,6 @@ use std::{fmt, sync::Arc};
 
 use http::{Request, Response};
 use kube_client::client::Body;
-use parking_lot::Mutex;
 use setpoint_object::{seed, time::Clock};
 use tower::{Layer, Service};
 
@@ -267,7 +266,6 @@ impl ManagerBuilder {
             leadership,
             informers,
             field_manager,
-            clusters: Mutex::default(),
             is_quiet,
         };
         let seed = environment.seed_of("event recorder");
@@ -286,8 +284,8 @@ impl ManagerBuilder {
             served: self.served.over(&handle),
             handle,
             grace,
-            cache_workers: vec![("the cache".into(), cache_worker)],
-            event_workers: vec![("the event recorder".into(), event_worker)],
+            cache_worker,
+            event_worker,
             election,
         }
     }

@@ -3,19 +3,19 @@
 use std::{fmt, future::Future, sync::Arc};
 
 use futures::{FutureExt, future::join_all};
-use parking_lot::Mutex;
 use setpoint_informer::MetricsRegistry;
 use setpoint_object::time::Clock;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     AddError,
+    fleet::Fleet,
     roster::{Member, Roster},
 };
 use crate::{
     cache::Cache,
     client::Client,
-    cluster::Cluster,
+    cluster::{Cluster, ClusterBuilder, ClusterEnvironment},
     controller::{Controller, ControllerDefaults, ControllerHandle, ControllerState, Environment},
     election::Leadership,
     error::BoxError,
@@ -36,6 +36,7 @@ use crate::{
 pub struct ManagerHandle {
     pub(super) environment: Arc<ManagerEnvironment>,
     pub(super) roster: Arc<Roster>,
+    pub(super) fleet: Arc<Fleet>,
     pub(super) synced: CancellationToken,
     pub(super) elected: CancellationToken,
 }
@@ -54,7 +55,6 @@ pub(super) struct ManagerEnvironment {
     /// The registry of the informers' metrics.
     pub(super) informers: Option<MetricsRegistry>,
     pub(super) field_manager: Arc<str>,
-    pub(super) clusters: Mutex<Vec<Cluster>>,
     /// See [`ManagerBuilder::quiet`](super::ManagerBuilder::quiet).
     pub(super) is_quiet: bool,
 }
@@ -64,6 +64,7 @@ impl ManagerHandle {
         Self {
             environment: Arc::new(environment),
             roster: Arc::default(),
+            fleet: Arc::default(),
             synced: CancellationToken::new(),
             elected: CancellationToken::new(),
         }
@@ -207,9 +208,49 @@ impl ManagerHandle {
         self.environment.broadcaster.recorder(component.into())
     }
 
+    /// Adds another cluster. Its caches and events run with the manager's own, at once if it runs.
+    /// Then add the watches of its objects: [`cluster`](crate::cluster). Call it within a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    ///
+    /// The name is taken, also by a cluster whose removal has not [ended](Cluster::ended), or there
+    /// are [`CLUSTERS_MAX`](crate::cluster::CLUSTERS_MAX), or the manager stops.
+    pub fn add_cluster(
+        &self,
+        name: impl Into<Arc<str>>,
+        cluster: ClusterBuilder,
+    ) -> Result<Cluster, AddError> {
+        let (name, shared) = (name.into(), &self.environment);
+        let environment = ClusterEnvironment {
+            name: name.clone(),
+            clock: shared.clock.clone(),
+            seed: shared.seed_of(&name),
+            informers: shared.informers.clone(),
+            field_manager: shared.field_manager.clone(),
+        };
+        let cluster = self.fleet.add(&name, || cluster.build(environment))?;
+        self.roster.added.notify_one();
+        Ok(cluster)
+    }
+
+    /// Removes another cluster; returns whether it existed. Its watches end in all controllers, and
+    /// its clients write no more: see [`cluster`](crate::cluster). Passes over keys that name it
+    /// may still run. Does not wait: [`Cluster::ended`] does.
+    pub fn remove_cluster(&self, name: &str) -> bool {
+        let Some((cluster, stop, never_run)) = self.fleet.remove(name) else { return false };
+        cluster.cache().close();
+        // Before its informers end, so that no controller misses them.
+        let id = cluster.cache().id();
+        self.controllers().iter().for_each(|controller| controller.remove_cluster(id));
+        stop.cancel();
+        drop(never_run);
+        true
+    }
+
     /// The additional clusters.
     pub fn clusters(&self) -> Vec<Cluster> {
-        self.environment.clusters.lock().clone()
+        self.fleet.clusters()
     }
 
     /// The manager's clock.
@@ -247,6 +288,21 @@ impl ManagerHandle {
     }
 }
 
+impl ManagerHandle {
+    /// Waits until the caches that the program requested itself have synced or ended.
+    pub(super) fn caches_synced(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut all = vec![self.environment.cache.synced().boxed()];
+        all.extend(self.fleet.clusters().iter().map(|cluster| cluster.cache().synced().boxed()));
+        join_all(all).map(drop)
+    }
+
+    /// Refuses new members and clusters from now on.
+    pub(super) fn begin_stop(&self) {
+        self.roster.begin_stop();
+        self.fleet.begin_stop();
+    }
+}
+
 impl fmt::Debug for ManagerHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ManagerHandle")
@@ -264,13 +320,6 @@ impl ManagerEnvironment {
         let mut hasher = DefaultHasher::new();
         hasher.write(name.as_bytes());
         self.seed ^ hasher.finish()
-    }
-
-    /// Waits until the caches that the program requested itself have synced or ended.
-    pub(super) fn caches_synced(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut all = vec![self.cache.synced().boxed()];
-        all.extend(self.clusters.lock().iter().map(|cluster| cluster.cache().synced().boxed()));
-        join_all(all).map(drop)
     }
 }
 

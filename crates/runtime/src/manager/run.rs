@@ -6,12 +6,15 @@ use futures::{
     FutureExt,
     future::{BoxFuture, Fuse, join, join_all},
 };
+use setpoint_informer::factory::FactoryWorker;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Grace, Manager, ManagerError,
     election::Election,
+    fleet::{ClusterWorkers, Fleet, Membership},
+    handle::ManagerHandle,
     roster::{Member, Roster},
     stage::{Stage, keep_first},
 };
@@ -59,10 +62,18 @@ enum Ended {
     Task(Result<(), ManagerError>),
 }
 
+/// The cache of a cluster whose events have started.
+struct ClusterCache {
+    stop: CancellationToken,
+    cache: FactoryWorker,
+    member: Arc<Membership>,
+}
+
 /// The running manager.
 struct Running {
     // Helpers.
     roster: Arc<Roster>,
+    fleet: Arc<Fleet>,
     synced: CancellationToken,
     elected: CancellationToken,
 
@@ -81,8 +92,8 @@ struct Running {
     waiting: Vec<Member>,
 }
 
-/// Refuses new members when dropped, however the manager ends.
-struct Closing(Arc<Roster>);
+/// Refuses new members and clusters when dropped, however the manager ends.
+struct Closing(ManagerHandle);
 
 impl Drop for Closing {
     fn drop(&mut self) {
@@ -117,7 +128,7 @@ impl Manager {
     /// The first failure of a member (later ones are logged), a lost leadership, or an exceeded
     /// grace period, with the failure that caused the stop as its source.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ManagerError> {
-        let Self { handle, grace, cache_workers, event_workers, election, .. } = self;
+        let Self { handle, grace, cache_worker, event_worker, election, .. } = self;
         #[cfg(feature = "endpoints")]
         for (name, endpoint) in self.served.start() {
             let added = handle.add_runnable(name, endpoint);
@@ -126,30 +137,28 @@ impl Manager {
                 source: error.into(),
             })?;
         }
-        let roster = handle.roster.clone();
-        let _closing = Closing(roster.clone());
-        let mut life = Running::new(roster, handle.synced.clone(), handle.elected.clone());
+        let _closing = Closing(handle.clone());
+        let mut life = Running::new(&handle);
 
-        for (name, worker) in event_workers {
-            life.events.spawn(&name, |stop| async move {
-                worker.run(stop).await;
-                Ok(())
-            });
-        }
+        life.events.spawn("the event recorder", |stop| async move {
+            event_worker.run(stop).await;
+            Ok(())
+        });
+        let clusters: Vec<_> =
+            life.fleet.take().into_iter().map(|cluster| life.start_events(cluster)).collect();
         life.waiting = life.roster.take();
         life.advance(Progress::Servers).await;
         life.advance(Progress::Webhooks).await;
-        for (name, worker) in cache_workers {
-            life.caches.spawn(&name, |stop| async move {
-                worker.run(stop).await;
-                Ok(())
-            });
-        }
+        life.caches.spawn("the cache", |stop| async move {
+            cache_worker.run(stop).await;
+            Ok(())
+        });
+        clusters.into_iter().for_each(|cluster| life.start_cache(cluster));
         life.advance(Progress::Caches).await;
-        let synced = handle.environment.caches_synced().boxed().fuse();
+        let synced = handle.caches_synced().boxed().fuse();
 
         let cause = life.supervise(&stop, synced, election).await;
-        life.roster.begin_stop();
+        handle.begin_stop();
         match &cause {
             Cause::Requested if handle.environment.is_quiet => tracing::debug!("stopping"),
             Cause::Requested => tracing::info!("stopping"),
@@ -173,11 +182,12 @@ impl Manager {
 }
 
 impl Running {
-    fn new(roster: Arc<Roster>, synced: CancellationToken, elected: CancellationToken) -> Self {
+    fn new(handle: &ManagerHandle) -> Self {
         Self {
-            roster,
-            synced,
-            elected,
+            roster: handle.roster.clone(),
+            fleet: handle.fleet.clone(),
+            synced: handle.synced.clone(),
+            elected: handle.elected.clone(),
             events: Stage::new(),
             servers: Stage::new(),
             webhooks: Stage::new(),
@@ -188,6 +198,33 @@ impl Running {
             election: Stage::new(),
             progress: Progress::Servers,
             waiting: Vec::new(),
+        }
+    }
+
+    /// Starts the events of a cluster, and returns its cache.
+    fn start_events(&mut self, cluster: ClusterWorkers) -> ClusterCache {
+        let ClusterWorkers { stop, cache, events, member } = cluster;
+        let (name, end, held) = (member.name.clone(), stop.clone(), member.clone());
+        self.events.spawn_until(&format!("the event recorder of {name}"), end, |stop| async move {
+            let _held = held;
+            events.run(stop).await;
+        });
+        ClusterCache { stop, cache, member }
+    }
+
+    fn start_cache(&mut self, ClusterCache { stop, cache, member }: ClusterCache) {
+        let name = format!("the cache of {}", member.name);
+        self.caches.spawn_until(&name, stop, |stop| async move {
+            let _held = member;
+            cache.run(stop).await;
+        });
+    }
+
+    /// Starts clusters that were added while running.
+    fn start_clusters(&mut self) {
+        for cluster in self.fleet.take() {
+            let cache = self.start_events(cluster);
+            self.start_cache(cache);
         }
     }
 
@@ -253,7 +290,10 @@ impl Running {
                     _ => {}
                 },
                 // Cancel safe: a dropped `notified` that was not woken passes its wake-up on.
-                () = roster.added.notified() => self.take_new(),
+                () = roster.added.notified() => {
+                    self.start_clusters();
+                    self.take_new();
+                }
                 // Cancel safe: the future is kept across iterations.
                 () = &mut synced => {
                     self.advance(Progress::Synced).await;

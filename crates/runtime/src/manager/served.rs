@@ -85,10 +85,10 @@ impl Served {
         for probe in [Probe::Healthz, Probe::Readyz] {
             self.health.offer(probe, "ping", Check::ping());
         }
-        let shared = manager.environment.clone();
+        let (shared, fleet) = (manager.environment.clone(), manager.fleet.clone());
         let synced = Check::new(move || {
             let mut unsynced = shared.cache.unsynced();
-            for cluster in shared.clusters.lock().iter() {
+            for cluster in fleet.clusters() {
                 let of_cluster = cluster.cache().unsynced().into_iter();
                 unsynced.extend(of_cluster.map(|what| format!("{}: {what}", cluster.name())));
             }

@@ -1,6 +1,6 @@
 //! Tasks that start and stop together.
 
-use std::{collections::BTreeMap, future::Future, sync::Arc};
+use std::{collections::BTreeMap, future::Future, pin::pin, sync::Arc};
 
 use setpoint_object::panic;
 use tokio::{
@@ -39,6 +39,27 @@ impl Stage {
         let stop = self.stop.clone();
         let id = self.tasks.spawn(async move { task(stop).await }).id();
         self.names.insert(id, name.into());
+    }
+
+    /// Starts a task of the manager's own that also ends with `end`.
+    pub(super) fn spawn_until<Fut>(
+        &mut self,
+        name: &str,
+        end: CancellationToken,
+        task: impl FnOnce(CancellationToken) -> Fut + Send + 'static,
+    ) where
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.spawn(name, |all| async move {
+            let mut running = pin!(task(end.clone()));
+            tokio::select! {
+                biased;
+                () = &mut running => return Ok(()),
+                () = all.cancelled() => end.cancel(),
+            }
+            running.await;
+            Ok(())
+        });
     }
 
     /// Starts a member, unless the stop begins first. The returned receiver completes when the

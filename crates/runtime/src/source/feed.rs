@@ -8,6 +8,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use setpoint_informer::{Cacheable, Event, HandlerOptions, Key, Stopped, informer::Slices};
 use setpoint_workqueue::WorkQueue;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Enqueue, EventHandler, IndexRefused, Retries,
@@ -56,6 +57,9 @@ pub(crate) trait Feed<R>: Send + Sync {
     /// clusters are not comparable.
     fn cache(&self) -> Option<CacheId>;
 
+    /// Cancelled when its cluster was removed from the manager.
+    fn removed(&self) -> &CancellationToken;
+
     /// The cached objects at these versions.
     fn find_seen(&self, versions: &BTreeSet<u64>) -> BTreeMap<u64, Seen>;
 
@@ -99,6 +103,7 @@ pub(crate) enum Hold {
 pub(super) struct WatchFeed<K: Cacheable, R> {
     pub(super) informer: CacheInformer<K>,
     pub(super) cache: Option<CacheId>,
+    pub(super) removed: CancellationToken,
     /// Keeps the type cached, if the watch is leased.
     pub(super) _lease: Option<CacheLease<K>>,
     pub(super) rule: Arc<Rule<K, R>>,
@@ -192,6 +197,10 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
 
     fn cache(&self) -> Option<CacheId> {
         self.cache
+    }
+
+    fn removed(&self) -> &CancellationToken {
+        &self.removed
     }
 
     fn find_seen(&self, versions: &BTreeSet<u64>) -> BTreeMap<u64, Seen> {

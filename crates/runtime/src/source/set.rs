@@ -16,7 +16,7 @@ use crate::{
     cache::{CacheRegistration, MemberStatus},
     client::Client,
     explain::WatchedSource,
-    pass::Written,
+    pass::{CacheId, Written},
     predicate::Predicate,
     request::RequestKey,
 };
@@ -175,6 +175,8 @@ impl<R: RequestKey> Sources<R> {
             })
             .collect::<Result<_, _>>()?;
         self.state.lock().watches.extend(bound);
+        // It may have been removed before the controller was added.
+        self.remove_watches(|watched| watched.feed.removed().is_cancelled());
         Ok(())
     }
 
@@ -202,6 +204,7 @@ impl<R: RequestKey> Sources<R> {
 
     /// Starts all watches and returns them. The error is a resource whose informer has stopped.
     pub(crate) fn start(&self) -> Result<Vec<Awaited<R>>, String> {
+        self.remove_watches(|watched| watched.feed.removed().is_cancelled());
         let waiting: Vec<_> = {
             let mut state = self.state.lock();
             if let Phase::Bound(client) = state.phase.clone() {
@@ -213,6 +216,9 @@ impl<R: RequestKey> Sources<R> {
         let mut awaited = Vec::new();
         for (number, feed) in waiting {
             let Ok(registration) = feed.start(self.target(number)) else {
+                if feed.removed().is_cancelled() {
+                    continue;
+                }
                 return Err(feed.resource());
             };
             self.registered(number, &registration);
@@ -267,6 +273,11 @@ impl<R: RequestKey> Sources<R> {
             is_started || has_started
         };
         self.changed.notify_one();
+        // The removal of a cluster looks for its watches after it has said so.
+        if feed.removed().is_cancelled() {
+            self.remove_watch(number);
+            return Err(WatchError::ClusterRemoved);
+        }
         if is_started {
             let Ok(registration) = feed.start(self.target(number)) else {
                 self.remove_watch(number);
@@ -280,18 +291,29 @@ impl<R: RequestKey> Sources<R> {
     /// Removes a watch and its handler; its informer ends if nothing else needs it. Returns whether
     /// the watch existed.
     pub(crate) fn remove_watch(&self, number: usize) -> bool {
-        let mut state = self.state.lock();
-        let n_before = state.unbound.len();
-        let unbound: Vec<_> = state.unbound.extract_if(.., |(of, _)| *of == number).collect();
-        let watches: Vec<_> =
-            state.watches.extract_if(.., |watched| watched.number == number).collect();
-        let was_there = n_before != state.unbound.len() || !watches.is_empty();
+        let unbound: Vec<_> = {
+            let mut state = self.state.lock();
+            state.unbound.extract_if(.., |(of, _)| *of == number).collect()
+        };
+        let was_bound = self.remove_watches(|watched| watched.number == number);
+        was_bound || !unbound.is_empty()
+    }
+
+    /// Removes the watches of a cluster's cache.
+    pub(crate) fn remove_cluster(&self, cache: CacheId) {
+        self.remove_watches(|watched| watched.feed.cache() == Some(cache));
+    }
+
+    /// Removes bound watches; returns whether there were any.
+    fn remove_watches(&self, are: impl Fn(&Watched<R>) -> bool) -> bool {
+        let watches: Vec<_> = {
+            let mut state = self.state.lock();
+            state.watches.extract_if(.., |watched| are(watched)).collect()
+        };
         // User values are dropped outside of the lock.
-        drop(state);
         self.changed.notify_one();
         watches.iter().for_each(Watched::end);
-        drop((unbound, watches));
-        was_there
+        !watches.is_empty()
     }
 
     /// Waits until an informer of a watch has ended on its own, and returns its resource. Each

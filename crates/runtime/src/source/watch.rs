@@ -249,7 +249,8 @@ impl<K: Cacheable> Watch<K> {
             }
             let (handler, panics) = (Box::new(handler(client, cache)?), Panics::default());
             let rule = Rule { predicates, filters, handler, panics };
-            Ok(Arc::new(WatchFeed { informer, cache: shown, _lease: lease, rule: Arc::new(rule) }))
+            let (removed, rule) = (cache.closed().clone(), Arc::new(rule));
+            Ok(Arc::new(WatchFeed { informer, cache: shown, removed, _lease: lease, rule }))
         })
     }
 }

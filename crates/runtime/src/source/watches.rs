@@ -30,7 +30,8 @@ impl Watches<Request> {
     ///
     /// # Errors
     ///
-    /// The controller has stopped or has too many sources, or the given informer has stopped.
+    /// The controller has stopped or has too many sources, the given informer has stopped, or the
+    /// cluster was removed.
     pub fn objects<K: Cacheable>(&self, watch: Watch<K>) -> Result<WatchHandle, WatchError> {
         self.add(watch.of_objects())
     }
@@ -189,6 +190,9 @@ pub enum WatchError {
     /// The given informer has stopped.
     #[error("the informer has stopped")]
     InformerStopped,
+    /// The cluster of the watch was removed from the manager.
+    #[error("the cluster was removed from the manager")]
+    ClusterRemoved,
     /// The watch leads to keys of another type than the controller's.
     #[error("the controller's keys are of another type")]
     Keys,

@@ -4,9 +4,14 @@ use std::{fmt, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::json;
+use setpoint_informer::Event;
 use setpoint_runtime::{
-    Action, BoxError, ClientError, Context, Controller, ElectionOptions, ObjectReference,
-    Reconciler, Request, Watch, cluster::Cluster, fence::Fenced, manager::AddError,
+    Action, BoxError, ClientError, Context, Controller, ControllerState, ElectionOptions,
+    ObjectReference, Reconciler, Request, Watch,
+    cluster::{CLUSTERS_MAX, Cluster},
+    fence::Fenced,
+    manager::AddError,
+    source::WatchError,
 };
 use tokio::sync::mpsc;
 
@@ -242,5 +247,149 @@ async fn index_of_the_watched_cluster_finds_the_keys_or_else_that_of_the_manager
         settle().await;
         assert_eq!(trace.take(), "default/a", "own: {is_own}");
         running.stop().await.unwrap();
+    }
+}
+
+/// Reports the keys of each pass, which name their cluster.
+fn seen(trace: &Trace) -> impl Reconciler<Place> + use<> {
+    let trace = trace.clone();
+    move |place: Place, _: Context| {
+        trace.record(place.to_string());
+        std::future::ready(Ok::<_, BoxError>(Action::await_change()))
+    }
+}
+
+fn of(cluster: &'static str) -> impl Fn(&Event<ConfigMap>) -> Vec<Place> + Send + Sync {
+    move |event| vec![Place { cluster, object: event.key().clone() }]
+}
+
+#[tokio::test(start_paused = true)]
+async fn clu_2_cluster_comes_and_goes_while_the_manager_runs() {
+    let west = Server::new(&[CONFIG_MAPS, EVENTS]);
+    let trace = Trace::default();
+    let manager = builder(&west).build();
+    let controller = Controller::<Place>::builder_of("seen")
+        .watches(Watch::<ConfigMap>::new(), of("west"))
+        .build(seen(&trace));
+    let controller = manager.handle().add(controller.unwrap()).unwrap();
+    let handle = manager.handle();
+    let running = Running::start(manager);
+    settle().await;
+
+    // The second time with another server, as after a change of its address.
+    for round in 0..2 {
+        let east = Server::new(&[CONFIG_MAPS, EVENTS]);
+        let map = east.put(MAPS, config_map("a"));
+        let cluster = handle.add_cluster("east", Cluster::builder(east.client())).unwrap();
+        let watch = controller.watch(Watch::<ConfigMap>::new().cluster(&cluster), of("east"));
+        assert!(watch.unwrap().synced().await);
+        settle().await;
+        assert_eq!(trace.take(), "east/default/a", "{round}");
+        let maps = cluster.client().api::<ConfigMap>();
+        let key = Request::new("default", "a");
+        assert!(maps.get(&key).unwrap().is_some());
+        let map: ConfigMap = serde_json::from_value(map).unwrap();
+        let seen = ObjectReference::of(&map);
+        cluster.recorder("seen").normal(&seen, "Seen", "it was seen");
+
+        assert!(handle.remove_cluster("east"));
+        assert!(!handle.remove_cluster("east"), "once");
+        let taken = handle.add_cluster("east", Cluster::builder(east.client())).err();
+        assert_eq!(taken, Some(AddError::DuplicateCluster { name: "east".into() }));
+        assert_eq!((handle.clusters().len(), controller.sources().len()), (0, 1));
+        cluster.ended().await;
+        assert_eq!(east.watchers(CONFIG_MAPS), 0);
+        let written = east.take_writes();
+        assert!(written.iter().all(|write| write.contains("events")), "{written:?}");
+        assert_eq!(written.len(), 1, "the last event is written");
+        assert!(!handle.metrics().prometheus().contains("name=\"east\""));
+
+        assert!(cluster.is_removed());
+        let late: ConfigMap = serde_json::from_value(config_map("late")).unwrap();
+        let refused = maps.create(&late).await;
+        let Err(ClientError::Fenced { source, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(source, Fenced::ClusterRemoved);
+        assert!(matches!(maps.get(&key), Err(ClientError::NotCached { .. })));
+        let watch = controller.watch(Watch::<ConfigMap>::new().cluster(&cluster), of("east"));
+        assert_eq!(watch.err(), Some(WatchError::ClusterRemoved));
+        east.put(MAPS, config_map("b"));
+        west.put(MAPS, config_map(&format!("own-{round}")));
+        settle().await;
+        assert_eq!(trace.take(), format!("west/default/own-{round}"));
+    }
+    running.stop().await.unwrap();
+    let after = handle.add_cluster("late", Cluster::builder(west.client())).err();
+    assert_eq!(after, Some(AddError::Stopping { name: "late".into() }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn controller_does_not_wait_for_a_cluster_that_was_removed() {
+    // It never answers a list.
+    let (west, east) = (Server::new(&[CONFIG_MAPS, EVENTS]), Server::new(&[EVENTS]));
+    west.put(MAPS, config_map("a"));
+    for is_running in [false, true] {
+        let trace = Trace::default();
+        let manager = builder(&west).build();
+        let cluster = manager.add_cluster("east", Cluster::builder(east.client())).unwrap();
+        let controller = Controller::<Place>::builder_of("seen")
+            .watches(Watch::<ConfigMap>::new(), of("west"))
+            .watches(Watch::<ConfigMap>::new().cluster(&cluster), of("east"))
+            .build(seen(&trace))
+            .unwrap();
+        let handle = manager.handle();
+        if !is_running {
+            assert!(handle.remove_cluster("east"));
+            cluster.ended().await;
+        }
+        let controller = handle.add(controller).unwrap();
+        let running = Running::start(manager);
+        pass(Duration::from_secs(60)).await;
+        if is_running {
+            assert_eq!(controller.state(), ControllerState::Syncing);
+            assert!(handle.remove_cluster("east"));
+            settle().await;
+        }
+        assert_eq!(controller.state(), ControllerState::Running);
+        assert_eq!(trace.take(), "west/default/a");
+        running.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pass_writes_no_more_to_a_cluster_that_was_removed_meanwhile() {
+    let (west, east) = (Server::new(&[CONFIG_MAPS, EVENTS]), Server::new(&[CONFIG_MAPS, EVENTS]));
+    west.put(MAPS, config_map("a"));
+    let manager = builder(&west).build();
+    let cluster = manager.add_cluster("east", Cluster::builder(east.client())).unwrap();
+    cluster.cache().informer::<ConfigMap>();
+    let (contexts, mut passes) = mpsc::channel(8);
+    let controller = Controller::builder("copier").for_(Watch::<ConfigMap>::new());
+    let controller = controller.build(copier(&cluster, contexts)).unwrap();
+    let handle = manager.handle();
+    handle.add(controller).unwrap();
+    let running = Running::start(manager);
+    let context = passes.recv().await.unwrap();
+    let client = context.client_of(&cluster);
+    assert_eq!(client.check_fence(), Ok(()));
+    handle.remove_cluster("east");
+    for client in [client, context.client_of(&cluster), handle.leader_client_of(&cluster)] {
+        assert_eq!(client.check_fence(), Err(Fenced::ClusterRemoved));
+    }
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn clusters_are_bounded_and_those_that_never_ran_leave_at_once() {
+    let west = Server::new(&[EVENTS]);
+    let manager = builder(&west).build();
+    let add = |n: usize| manager.add_cluster(n.to_string(), Cluster::builder(west.client()));
+    let all: Vec<_> = (0..CLUSTERS_MAX).map(|n| add(n).unwrap()).collect();
+    assert_eq!(add(CLUSTERS_MAX).err(), Some(AddError::TooMany { name: "256".into() }));
+    assert!(manager.remove_cluster("7"));
+    all[7].ended().await;
+    add(7).unwrap();
+    drop(manager);
+    for cluster in all {
+        cluster.ended().await;
     }
 }
