@@ -17,6 +17,7 @@ mod client_calls;
 mod client_helpers;
 mod conversion_webhooks;
 mod custom_webhooks;
+mod definition_life;
 mod durable;
 mod egress;
 mod escalations;
