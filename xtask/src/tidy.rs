@@ -449,7 +449,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             // What reconcilers see, and what they may use.
             &["context", "shard"],
             &["reconciler"],
-            &["finalizer", "prune", "adopt"],
+            &["finalizer", "children", "adopt"],
             &["controller"],
             // A manager is recorded, and made of a recording.
             &["manager", "recording"],
