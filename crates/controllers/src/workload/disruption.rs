@@ -6,7 +6,8 @@
 //! being deleted, and not evicted in the last two minutes. The API server records an eviction in
 //! `status.disruptedPods` before it deletes the pod, so that the next eviction already counts it;
 //! an entry goes with its pod, or after two minutes. After that the pod's own state is asked of the
-//! server: a cache that is behind may still show it healthy when it is gone.
+//! server: a cache that is behind may still show it healthy when it is gone. An entry is a name: the
+//! pod that a StatefulSet creates in the place of an evicted one is none of it.
 //!
 //! | limit | expected pods | healthy pods that are needed |
 //! |---|---|---|
@@ -60,6 +61,9 @@ const EVENT_SOURCE: &str = "controllermanager";
 /// How long an evicted pod may exist, and a condition `DisruptionTarget` may stay: 2 min, as in
 /// kube-controller-manager.
 const DISRUPTION_MAX: Duration = Duration::from_secs(120);
+/// How long after an eviction a pod without the condition `DisruptionTarget` may be the evicted one.
+/// The server sets it right after it has recorded the eviction.
+const MARK_PAUSE: Duration = Duration::from_secs(2);
 /// The pause while the cache shows an evicted pod that is gone. An event ends it.
 const BEHIND_PAUSE: Duration = Duration::from_secs(30);
 /// The condition of a budget.
@@ -176,10 +180,8 @@ fn by_label(budget: &Budget) -> Vec<String> {
 /// The key of a pod that is to be evicted.
 fn target_of(pod: &Object<Pod>) -> Vec<Request> {
     let Ok(pod) = pod.get() else { return Vec::new() };
-    let is_target =
-        pod.status.conditions.iter().any(|c| c.kind == DISRUPTION_TARGET && c.status == "True");
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let is_waiting = is_target && !pod.is_being_deleted() && !pod.is_finished();
+    let is_waiting = is_target(&pod) && !pod.is_being_deleted() && !pod.is_finished();
     is_waiting
         .then(|| Request::new(namespace, format!("{POD}{}", pod.name())))
         .into_iter()
@@ -461,8 +463,8 @@ fn disrupted(
     let mut recheck = None;
     let evicted = pods.iter().filter(|pod| !pod.is_being_deleted()).filter_map(|pod| {
         let at = budget.status.disrupted_pods.get(pod.name())?;
-        let seconds = u64::try_from(at.0.as_second()).unwrap_or_default();
-        let left = (Timestamp::from_secs(seconds) + DISRUPTION_MAX).since(now);
+        let max = if is_successor(pod, at) { MARK_PAUSE } else { DISRUPTION_MAX };
+        let left = (timestamp(at) + max).since(now);
         if left.is_zero() {
             return None;
         }
@@ -473,9 +475,25 @@ fn disrupted(
     (evicted, recheck)
 }
 
+/// Whether a pod took the place of one of its name that was evicted. Times are of whole seconds: one
+/// that is as old as the eviction is told by its condition, which comes a little later.
+fn is_successor(pod: &Pod, evicted: &Time) -> bool {
+    pod.created() >= timestamp(evicted) && !is_target(pod)
+}
+
+/// Whether a pod has the condition `DisruptionTarget`.
+fn is_target(pod: &Pod) -> bool {
+    pod.status.conditions.iter().any(|c| c.kind == DISRUPTION_TARGET && c.status == "True")
+}
+
+fn timestamp(time: &Time) -> Timestamp {
+    Timestamp::from_secs(u64::try_from(time.0.as_second()).unwrap_or_default())
+}
+
 /// Whether a pod was evicted too long ago, and is not being deleted.
 fn is_overdue(budget: &Budget, pod: &Pod, disrupted: &BTreeMap<String, Time>) -> bool {
-    budget.status.disrupted_pods.contains_key(pod.name())
+    let evicted = budget.status.disrupted_pods.get(pod.name());
+    evicted.is_some_and(|at| !is_successor(pod, at))
         && !disrupted.contains_key(pod.name())
         && !pod.is_being_deleted()
 }
@@ -496,8 +514,7 @@ async fn end_target(client: &Client, key: &Request, now: Timestamp) -> Result<Ac
     else {
         return Ok(Action::await_change());
     };
-    let since = target.last_transition_time.as_ref().map_or(0, |time| time.0.as_second());
-    let since = Timestamp::from_secs(u64::try_from(since).unwrap_or_default());
+    let since = target.last_transition_time.as_ref().map_or(Timestamp::from_secs(0), timestamp);
     let left = (since + DISRUPTION_MAX).since(now);
     if !left.is_zero() {
         return Ok(Action::requeue_after(left));

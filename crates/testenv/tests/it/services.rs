@@ -289,6 +289,31 @@ async fn budget_allows_evictions_while_enough_pods_are_healthy(env: &TestEnv) {
 }
 
 #[setpoint_testenv::test(crate = setpoint_testenv)]
+async fn pod_in_the_place_of_an_evicted_one_counts(env: &TestEnv) {
+    let cluster = Cluster::start(env, "disruption");
+    let path = format!("{BUDGETS}/b");
+    let user = async {
+        cluster.create(PODS, &pod("a", "db")).await;
+        cluster.create(BUDGETS, &budget("b", json!({"minAvailable": 0}))).await;
+        cluster.until(&path, |b| b["status"]["currentHealthy"] == 1).await;
+        // Another `a` was evicted, and was gone before the controller looked again.
+        let begin = env.clock().now();
+        let first = cluster.get(&format!("{PODS}/a")).await.unwrap();
+        let created = &first["metadata"]["creationTimestamp"];
+        let evicted = json!({"status": {"disruptedPods": {"a": created}, "disruptionsAllowed": 0}});
+        let kind = "application/merge-patch+json";
+        cluster.send("PATCH", &format!("{path}/status"), kind, &evicted).await.unwrap();
+        let held = cluster.until(&path, |b| b["status"]["disruptionsAllowed"] == 1).await;
+        assert!(held["status"]["disruptedPods"].is_null(), "{held:#}");
+        let took = env.clock().now().since(begin).as_secs();
+        assert!(took < 10, "{took} s");
+        let events = cluster.list("/api/v1/namespaces/default/events").await;
+        assert!(events.iter().all(|event| event["reason"] != "NotDeleted"), "{events:#?}");
+    };
+    cluster.with_kubelets(|_| Fate::Run, user).await;
+}
+
+#[setpoint_testenv::test(crate = setpoint_testenv)]
 async fn budget_counts_the_replicas_of_owners(env: &TestEnv) {
     let cluster = Cluster::start(env, "disruption,replicaset");
     let user = async {
