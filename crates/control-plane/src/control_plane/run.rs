@@ -71,7 +71,8 @@ impl ControlPlane {
             // Boxed, so that a control plane holds space only for what it runs.
             let identify = published
                 .map(|published| Box::pin(identify(&server, answers, &stop, published, own_name)));
-            let peers = peers.map(|worker| Box::pin(worker.run(stop.clone())));
+            // Before listeners, as controllers: what has been found stays known until the end.
+            let peers = peers.map(|worker| Box::pin(worker.run(stop_controllers.clone())));
             let controllers = controllers.run(&server, &stop_controllers);
             let beside = (OptionFuture::from(identify), OptionFuture::from(peers));
             tokio::join!(controllers, beside.0, beside.1, aggregate);

@@ -10,7 +10,7 @@ use rcgen::{
 };
 use setpoint::apiserver::listen::CertificateFiles;
 use setpoint::store::MemoryStore;
-use setpoint::{ControlPlane, ServeOptions};
+use setpoint::{ControlPlane, PeerOptions, ServeOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -107,6 +107,17 @@ async fn clients_can_switch_to_another_server_with_the_same_certificates_and_sto
     a.stop().await;
     get(config).await.unwrap();
     b.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_with_peers_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = rcgen::generate_simple_self_signed(["kubernetes.default.svc".to_owned()]);
+    let peers = PeerOptions::new(authority.unwrap().cert.pem());
+    let plane = ControlPlane::builder().shared_as("a").peers(peers).build();
+    let served = Served::start(dir.path(), "a", plane, local()).await;
+    get(served.config().await).await.unwrap();
+    tokio::time::timeout(PATIENCE, served.stop()).await.unwrap();
 }
 
 #[tokio::test]
