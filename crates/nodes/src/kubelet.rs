@@ -224,15 +224,22 @@ fn takes(hook: &Value) -> Option<Duration> {
     }
 }
 
-/// Ends all containers that run, with a code, and the pod with them.
+/// Ends all containers that run, with a code, and the pod with them. Containers whose turn had not
+/// come wait on.
 fn end(pod: &Value, around: &Surroundings, reason: Option<&str>, code: i64) -> Plan {
     let status = &pod["status"];
     let mut changed = Map::new();
-    let mut all_succeeded = true;
+    let is_initialized = is_initialized(pod, around);
+    let mut all_succeeded = is_initialized;
     let ephemeral = [("ephemeralContainers", "ephemeralContainerStatuses")];
     for (list, member) in LASTING.into_iter().chain(ephemeral) {
         let mut statuses = items(&status[member]).to_vec();
-        for found in &mut statuses {
+        let n_begun = match member {
+            "containerStatuses" if !is_initialized => 0,
+            "initContainerStatuses" => n_begun(&statuses),
+            _ => statuses.len(),
+        };
+        for found in statuses.iter_mut().take(n_begun) {
             let of = |container: &&Value| container["name"] == found["name"];
             let container = items(&pod["spec"][list]).iter().find(of);
             // It may have ended by itself since the last pass.
@@ -259,6 +266,33 @@ fn end(pod: &Value, around: &Surroundings, reason: Option<&str>, code: i64) -> P
         changed.insert("conditions".into(), conditions.into());
     }
     Plan { status: changed.into(), ..Plan::default() }
+}
+
+/// Whether the turn of a pod's containers has come: one has started, or the last init container has
+/// done its part.
+fn is_initialized(pod: &Value, around: &Surroundings) -> bool {
+    let Some(container) = items(&pod["spec"]["initContainers"]).last() else { return true };
+    let status = &pod["status"];
+    if items(&status["containerStatuses"]).iter().any(has_begun) {
+        return true;
+    }
+    let mut all = items(&status["initContainerStatuses"]).iter();
+    let Some(last) = all.find(|found| found["name"] == container["name"]) else { return false };
+    if container["restartPolicy"] == "Always" {
+        return !last["state"]["running"].is_null() && last["started"] == true;
+    }
+    let ended = [&last["state"], &last["lastState"]].map(|state| &state["terminated"]["exitCode"]);
+    ended.into_iter().any(|code| *code == 0) || ended_before(container, last, around.now) == Some(0)
+}
+
+/// How many init containers have had their turn, at least the first one.
+fn n_begun(statuses: &[Value]) -> usize {
+    statuses.iter().rposition(has_begun).map_or(1, |last| last + 1)
+}
+
+/// Whether a container has ever started.
+fn has_begun(status: &Value) -> bool {
+    status["state"]["waiting"].is_null() || !status["lastState"]["terminated"].is_null()
 }
 
 /// The pod cannot run on its node.

@@ -386,6 +386,30 @@ fn a_container_that_has_ended_by_itself_keeps_its_code_when_its_pod_is_deleted()
     assert_eq!(life.show(), "Failed c:ended 1 d:ended 143");
 }
 
+#[test]
+fn containers_whose_turn_has_not_come_wait_on_when_their_pod_is_deleted() {
+    let spec = |first: &[&str], second: &[&str]| {
+        json!({
+            "initContainers": [container("a", first), container("b", second)],
+            "containers": [container("c", &["serve"])],
+        })
+    };
+    let ended = |spec: Value, seconds: u64| {
+        let mut life = Life::new(spec);
+        life.live(seconds);
+        let plan = stop(&life.pod, &life.around());
+        merge(&mut life.pod["status"], plan.status);
+        life.show()
+    };
+    let (short, long): (&[_], &[_]) = (&["true"], &["sleep", "99"]);
+    assert_eq!(
+        ended(spec(long, short), 9),
+        "Failed a:ended 143 b:PodInitializing c:PodInitializing"
+    );
+    assert_eq!(ended(spec(short, long), 9), "Failed a:ended 0 b:ended 143 c:PodInitializing");
+    assert_eq!(ended(spec(short, short), 9), "Failed a:ended 0 b:ended 0 c:ended 143");
+}
+
 /// A resize of the cpu of the only container.
 fn wants(life: &mut Life, cpu: &str) {
     life.pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
