@@ -167,7 +167,8 @@ func Gates(gates featuregate.MutableVersionedFeatureGate, isForwardCompatible bo
 
 // defaults adds what a kube-apiserver has and `envtest serve` would choose otherwise.
 func defaults(flags []string) []string {
-	for _, flag := range []string{"--allow-privileged=false", "--disable-admission-plugins="} {
+	chosen := []string{"--allow-privileged=false", "--disable-admission-plugins=", "--audit-log-mode=blocking"}
+	for _, flag := range chosen {
 		name, _, _ := strings.Cut(flag, "=")
 		isGiven := false
 		for _, given := range flags {
