@@ -1,4 +1,4 @@
-//! Turns of writers that wait for one object.
+//! Turns of writers that wait for one object, or for the quotas of one namespace.
 //!
 //! Each commit of an object makes all its other writers start over. If they all did so at once, n
 //! of them would take n² attempts. So a writer that has lost a race waits for its turn. Turns save
@@ -18,7 +18,9 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The queues of objects that writers wait for. As many entries as requests in flight at most.
 #[derive(Debug, Default)]
-pub(crate) struct Turns(Mutex<HashMap<Bytes, Queue>>);
+pub(crate) struct Turns(Arc<Mutex<Queues>>);
+
+type Queues = HashMap<Bytes, Queue>;
 
 /// The writers of one object, first come, first served.
 #[derive(Debug)]
@@ -30,8 +32,8 @@ struct Queue {
 
 /// A writer's place in a queue, which it leaves when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn<'t> {
-    turns: &'t Turns,
+pub(crate) struct Turn {
+    queues: Arc<Mutex<Queues>>,
     key: Bytes,
     permit: Option<OwnedSemaphorePermit>,
 }
@@ -39,7 +41,7 @@ pub(crate) struct Turn<'t> {
 impl Turns {
     /// Waits until no earlier writer of an object has its turn, but not longer than [`WAIT_MAX`].
     /// `false`: there was none.
-    pub(crate) async fn wait(&self, key: &Bytes) -> (Turn<'_>, bool) {
+    pub(crate) async fn wait(&self, key: &Bytes) -> (Turn, bool) {
         let (queue, has_waited) = {
             let mut queues = self.0.lock();
             let queue = queues
@@ -48,16 +50,16 @@ impl Turns {
             queue.n_writers += 1;
             (queue.turn.clone(), queue.n_writers > 1)
         };
-        let mut turn = Turn { turns: self, key: key.clone(), permit: None };
+        let mut turn = Turn { queues: self.0.clone(), key: key.clone(), permit: None };
         turn.permit = timeout(WAIT_MAX, queue.acquire_owned()).await.ok().and_then(Result::ok);
         (turn, has_waited)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Turn {
     fn drop(&mut self) {
         self.permit.take();
-        let mut queues = self.turns.0.lock();
+        let mut queues = self.queues.lock();
         if let Entry::Occupied(mut queue) = queues.entry(self.key.clone()) {
             queue.get_mut().n_writers -= 1;
             if queue.get().n_writers == 0 {

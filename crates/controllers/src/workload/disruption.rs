@@ -6,8 +6,8 @@
 //! being deleted, and not evicted in the last two minutes. The API server records an eviction in
 //! `status.disruptedPods` before it deletes the pod, so that the next eviction already counts it;
 //! an entry goes with its pod, or after two minutes. After that the pod's own state is asked of the
-//! server: a cache that is behind may still show it healthy when it is gone. An entry is a name: the
-//! pod that a StatefulSet creates in the place of an evicted one is none of it.
+//! server: a cache that is behind may still show it healthy when it is gone. An entry is a name:
+//! the pod that a StatefulSet creates in the place of an evicted one is none of it.
 //!
 //! | limit | expected pods | healthy pods that are needed |
 //! |---|---|---|
@@ -61,8 +61,8 @@ const EVENT_SOURCE: &str = "controllermanager";
 /// How long an evicted pod may exist, and a condition `DisruptionTarget` may stay: 2 min, as in
 /// kube-controller-manager.
 const DISRUPTION_MAX: Duration = Duration::from_secs(120);
-/// How long after an eviction a pod without the condition `DisruptionTarget` may be the evicted one.
-/// The server sets it right after it has recorded the eviction.
+/// How long after an eviction a pod without the condition `DisruptionTarget` may be the evicted
+/// one. The server sets it right after it has recorded the eviction.
 const MARK_PAUSE: Duration = Duration::from_secs(2);
 /// The pause while the cache shows an evicted pod that is gone. An event ends it.
 const BEHIND_PAUSE: Duration = Duration::from_secs(30);
@@ -475,8 +475,8 @@ fn disrupted(
     (evicted, recheck)
 }
 
-/// Whether a pod took the place of one of its name that was evicted. Times are of whole seconds: one
-/// that is as old as the eviction is told by its condition, which comes a little later.
+/// Whether a pod took the place of one of its name that was evicted. Times are of whole seconds:
+/// one that is as old as the eviction is told by its condition, which comes a little later.
 fn is_successor(pod: &Pod, evicted: &Time) -> bool {
     pod.created() >= timestamp(evicted) && !is_target(pod)
 }

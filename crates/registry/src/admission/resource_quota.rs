@@ -14,7 +14,8 @@
 //!   it was read. So what is stored is never more than what was charged, and a write that fails
 //!   charges nothing.
 //! - Of this server's writers, one at a time charges a namespace, in the order of their requests.
-//!   Writers of other servers meet at the commit: the later one decides again.
+//!   Those of different namespaces do not wait for each other. Writers of other servers
+//!   meet at the commit: the later one decides again.
 //! - Limits are those of `status.hard`, which the quota controller fills. The controller also
 //!   subtracts what is deleted.
 mod demand;
@@ -24,6 +25,7 @@ use super::{Admission, Operation, Review};
 use crate::kind::Charged;
 use crate::stored::{store_error, tree};
 use crate::subresource::Subresource;
+use crate::turns::{Turn, Turns};
 use bytes::Bytes;
 use demand::{Demand, Quota, Refusal};
 use futures::FutureExt;
@@ -33,21 +35,16 @@ use serde_json::Value;
 use setpoint_object::{ApiError, Reason, Scope, keys};
 use setpoint_schema::encode::to_bytes;
 use setpoint_store::{Compare, Op, RangeRequest, Revision};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound;
-use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Number of queues of writers. Namespaces are divided among them by hash. 64: namespaces seldom
-/// wait for each other, and the queues take little memory.
-const TURNS: usize = 64;
 /// Maximum number of quotas of a namespace that are charged.
 const QUOTAS_MAX: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct ResourceQuota {
     limited: Limited,
-    turns: Vec<Arc<Semaphore>>,
+    /// By namespace.
+    turns: Turns,
 }
 
 /// What a write charges, beside its own commit.
@@ -56,7 +53,7 @@ pub(crate) struct Charges {
     /// The quotas, unchanged, and their new state.
     quotas: Vec<(Compare, Op)>,
     /// The turn of the namespace, until the write has ended.
-    turn: Option<OwnedSemaphorePermit>,
+    turn: Option<Turn>,
 }
 impl Charges {
     pub(super) fn compares(&self) -> impl Iterator<Item = Compare> {
@@ -70,14 +67,7 @@ impl Charges {
 impl ResourceQuota {
     /// With a ResourceQuotaConfiguration.
     pub(super) fn new(config: &Value) -> Result<Self, String> {
-        let turns = (0..TURNS).map(|_| Arc::new(Semaphore::new(1))).collect();
-        Ok(Self { limited: Limited::new(config)?, turns })
-    }
-    fn turn(&self, namespace: &str) -> Arc<Semaphore> {
-        let mut hasher = DefaultHasher::new();
-        namespace.hash(&mut hasher);
-        let n = usize::try_from(hasher.finish() % TURNS as u64).unwrap_or(0);
-        self.turns[n].clone()
+        Ok(Self { limited: Limited::new(config)?, turns: Turns::default() })
     }
     async fn check(&self, review: &Review<'_>, object: &Value) -> Result<(), ApiError> {
         review.charges.lock().quotas.clear();
@@ -107,8 +97,9 @@ impl ResourceQuota {
         }
         let has_turn = review.charges.lock().turn.is_some();
         if !has_turn && !review.dry_run {
-            let turn = self.turn(review.namespace).acquire_owned().await;
-            review.charges.lock().turn = turn.ok();
+            let namespace = Bytes::copy_from_slice(review.namespace.as_bytes());
+            let (turn, _) = self.turns.wait(&namespace).await;
+            review.charges.lock().turn = Some(turn);
         }
         let mut quotas = live(review).await?;
         let charged = demand.charge(&mut quotas).map_err(refused)?;
