@@ -1,14 +1,10 @@
 //! The reconciler trait, and its results.
 
 mod object;
-mod state;
 
-use std::{error::Error, fmt, future::Future, time::Duration};
+use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
 
-pub use self::{
-    object::{ForObject, ObjectReconciler, for_object, for_object_with},
-    state::{WithState, with_state},
-};
+pub use self::object::{ForObject, ObjectReconciler, for_object, for_object_with};
 
 pub use crate::error::BoxError;
 use crate::{context::Context, error::causes, request::Request};
@@ -76,6 +72,47 @@ where
     ) -> impl Future<Output = Result<Action, E>> + Send {
         self(request, context)
     }
+}
+
+/// A reconciler that passes `state` to `reconcile` in each pass, so that a plain function needs
+/// neither a trait nor a closure that clones what it captures.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use setpoint_runtime::{
+/// #     Action, BoxError, Context, Controller, Request, Watch, reconciler::with_state,
+/// # };
+/// struct Dns {
+///     zone: String,
+/// }
+///
+/// async fn reconcile(
+///     dns: Arc<Dns>, request: Request, _context: Context,
+/// ) -> Result<Action, BoxError> {
+///     tracing::info!("{}.{} is there", request.name, dns.zone);
+///     Ok(Action::await_change())
+/// }
+///
+/// let dns = Dns { zone: "example.com".to_owned() };
+/// let controller = Controller::builder("dns")
+///     .for_(Watch::<ConfigMap>::new())
+///     .build(with_state(dns, reconcile));
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async { drop(controller) });
+/// ```
+pub fn with_state<R, S, F, Fut, E>(
+    state: impl Into<Arc<S>>,
+    reconcile: F,
+) -> impl Reconciler<R, Error = E>
+where
+    R: Send,
+    S: Send + Sync + 'static,
+    F: Fn(Arc<S>, R, Context) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Action, E>> + Send,
+    E: Into<BoxError>,
+{
+    let state = state.into();
+    move |request, context| reconcile(state.clone(), request, context)
 }
 
 /// What a controller does with a key after a pass.
