@@ -37,7 +37,8 @@
 //!   reached the present.
 //!
 //! A key names its resource ([`keys`]), so the cache needs no catalog. The only thing to do for
-//! CRDs that are added and removed is to call [`WatchCache::close_watches`].
+//! CRDs is to call [`WatchCache::close_watches`] when one changes, and [`WatchCache::retire`] when
+//! one is deleted.
 mod change;
 mod event;
 mod fanout;
@@ -356,7 +357,7 @@ impl WatchCache {
     pub(crate) async fn wait_fresh(&self, revision: u64) -> Result<(), ApiError> {
         wait_fresh(&self.shared.reached, revision).await
     }
-    /// Ends every watch of a resource whose CRD was changed or deleted; clients reconnect.
+    /// Ends every watch of a resource whose CRD was changed; clients reconnect.
     pub(crate) fn close_watches(&self, storage_prefix: &str) {
         self.shared.resource(storage_prefix).close_watches();
         // Their rows are replaced or no longer served.
@@ -367,8 +368,8 @@ impl WatchCache {
     pub(crate) fn has(&self, storage_prefix: &str) -> bool {
         self.shared.resources.read().by_prefix.contains_key(storage_prefix)
     }
-    /// Ends every watch of a resource whose CRD was deleted. What is kept of the resource goes
-    /// with its history.
+    /// Ends every watch of a resource whose CRD was deleted. The cache drops the resource once its
+    /// history is too old and nobody reads it.
     pub(crate) fn retire(&self, storage_prefix: &str) {
         self.close_watches(storage_prefix);
         self.shared.resources.write().gone.insert(storage_prefix.into());
@@ -495,8 +496,7 @@ impl Shared {
     /// Drops history that is too old, and resources that are gone.
     fn trim(&self, now: Instant) {
         self.all().iter().for_each(|resource| resource.trim(now));
-        let mut resources = self.resources.write();
-        resources.drop_gone();
+        self.resources.write().drop_gone();
     }
     fn all(&self) -> Vec<Arc<ResourceCache>> {
         self.resources.read().by_prefix.values().cloned().collect()

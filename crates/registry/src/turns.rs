@@ -1,8 +1,8 @@
 //! Turns of writers that wait for one object, or for the quotas of one namespace.
 //!
 //! Each commit of an object makes all its other writers start over. If they all did so at once, n
-//! of them would take n² attempts. So a writer that has lost a race waits for its turn. Turns save
-//! work; correctness does not depend on them.
+//! of them would take n² attempts. So a writer that has lost a race waits for its turn, and one
+//! that charges quotas always does. Turns save work; correctness does not depend on them.
 
 use bytes::Bytes;
 use parking_lot::Mutex;

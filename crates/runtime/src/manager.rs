@@ -70,9 +70,8 @@ pub enum Grace {
 /// requests itself, because their readers do not declare what they read.
 ///
 /// Derefs to its [`ManagerHandle`]; clone the handle to add members and clusters while the manager
-/// runs. The
-/// grace period covers all steps of the stop together. A lost leadership has no grace period: all
-/// tasks are dropped, and the client refuses to write (MGR-22).
+/// runs. The grace period covers all steps of the stop together. A lost leadership has no grace
+/// period: all tasks are dropped, and the client refuses to write (MGR-22).
 ///
 /// There is no profiling endpoint. Use `perf`, or serve a profiler through [`Runnable::server`].
 #[must_use = "a manager does nothing until it is run"]

@@ -14,8 +14,9 @@
 //!   it was read. So what is stored is never more than what was charged, and a write that fails
 //!   charges nothing.
 //! - Of this server's writers, one at a time charges a namespace, in the order of their requests.
-//!   Those of different namespaces do not wait for each other. Writers of other servers
-//!   meet at the commit: the later one decides again.
+//!   Those of different namespaces do not wait for each other, and nobody waits for longer than a
+//!   [turn](crate::turns) may take. If two meet at the commit, as with another server, the later
+//!   one decides again.
 //! - Limits are those of `status.hard`, which the quota controller fills. The controller also
 //!   subtracts what is deleted.
 mod demand;
