@@ -51,6 +51,12 @@ use tree::{Builder, Tree};
 /// namespace (IDX-12).
 pub const NAMESPACE_INDEX: &str = "namespace";
 
+/// The name of the index by labels, which a cache has if it is asked for:
+/// [`SharedInformerBuilder::label_index`](crate::SharedInformerBuilder::label_index). Its values are
+/// `key=value`. What reads by a label selector that requires one value of a label then looks only
+/// at objects with that label.
+pub const LABEL_INDEX: &str = "metadata.labels";
+
 /// The only writer of a cache; [`Indexer::lister`] returns readers.
 pub struct Indexer<K> {
     state: Arc<RwLock<Arc<State>>>,
@@ -147,8 +153,7 @@ impl<K> Indexer<K> {
         K: 'static,
     {
         self.add_raw_indices(functions.into_iter().map(|(name, function)| {
-            let function: IndexFn =
-                Arc::new(move |object: &Raw, _: &mut Looked| function(&object.cast()));
+            let function = IndexFn::new(move |object, _| function(&object.cast()));
             (name, function)
         }))
     }
@@ -185,7 +190,7 @@ impl<K> Indexer<K> {
         function: IndexFn,
     ) -> Result<Function, IndexExists> {
         let is_taken = self.functions.iter().any(|known| known.name == name);
-        if is_taken || &*name == NAMESPACE_INDEX {
+        if is_taken || !function.may_have(&name) {
             return Err(IndexExists(name));
         }
         Ok(Function::new(name, function, self.panics.clone()))

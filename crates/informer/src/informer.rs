@@ -34,7 +34,7 @@ pub use worker::InformerWorker;
 use crate::event::Event;
 use crate::failure::Stopped;
 use crate::handler::{Handler, HandlerOptions, HandlerRegistration};
-use crate::indexer::{AddIndexError, IndexFn, Lister, update_values, with_index};
+use crate::indexer::{AddIndexError, IndexFn, LABEL_INDEX, Lister, update_values, with_index};
 use crate::object::{Object, Pool, Untyped};
 use crate::resource_type::ResourceType;
 use crate::source::{ListWatch, Selection};
@@ -189,6 +189,14 @@ impl<K: Cacheable> SharedInformer<K> {
         function: impl Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
     ) -> Result<(), AddIndexError> {
         self.add_index_fn(name.into(), builder::untyped(function))
+    }
+
+    /// Adds the index by labels, as [`SharedInformerBuilder::label_index`] does.
+    ///
+    /// # Errors
+    /// If there is one or the informer has stopped.
+    pub fn add_label_index(&self) -> Result<(), AddIndexError> {
+        self.add_index_fn(LABEL_INDEX.into(), IndexFn::by_labels::<K>())
     }
 
     /// Calls the function without the lock. If the cache changes meanwhile, calls it with the

@@ -376,6 +376,17 @@ impl<K: Resource + 'static> Object<K> {
             .matches(|key| labels.iter().find(|(label, _)| label == key).map(|(_, value)| &**value))
     }
 
+    /// Something of each label. Reads nothing else of the object.
+    pub(crate) fn map_labels<T>(&self, mut of: impl FnMut(&str, &str) -> T) -> Vec<T> {
+        if let Body::Decoded(value, _) = &self.0.body {
+            let labels = value.downcast_ref::<K>().and_then(|value| value.meta().labels.as_ref());
+            return labels.into_iter().flatten().map(|(key, value)| of(key, value)).collect();
+        }
+        let json = self.json().unwrap_or_default();
+        let labels = skim::labels(&json[skim::labels_range(&json)]);
+        labels.iter().map(|(key, value)| of(key, value)).collect()
+    }
+
     /// The value of one label.
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
         match &self.0.body {

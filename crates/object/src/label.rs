@@ -123,6 +123,15 @@ impl Selector {
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
     }
+    /// The labels that the selector requires to have one value, as `key=value` and `key in
+    /// (value)` do: for an index by labels.
+    pub fn required(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.requirements.iter().filter_map(|requirement| {
+            let is_one = matches!(requirement.operator, Operator::Equals | Operator::In);
+            let [value] = &requirement.values[..] else { return None };
+            is_one.then_some((&*requirement.key, &**value))
+        })
+    }
     /// Matches an object's labels, given as a lookup function.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|requirement| requirement.matches(label(&requirement.key)))

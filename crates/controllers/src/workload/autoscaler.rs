@@ -19,6 +19,7 @@
 mod behavior;
 mod evaluate;
 mod metrics;
+mod overlap;
 mod pod;
 mod replicas;
 mod rescale;
@@ -40,6 +41,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_core::DynamicObject;
 use kube_core::discovery::ApiResource;
 use metrics::ApiMetrics;
+use overlap::Selectors;
 use parking_lot::Mutex;
 use pod::Pod;
 use replicas::Tolerance;
@@ -119,12 +121,17 @@ impl HorizontalPodAutoscalerController {
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let Self { api, source, scales_to_zero } = self;
         let source = source.unwrap_or_else(|| Arc::new(ApiMetrics { api }));
-        let pass =
-            Pass { source, scales_to_zero, mapper: OnceLock::new(), known: Mutex::default() };
+        let pass = Pass {
+            source,
+            scales_to_zero,
+            mapper: OnceLock::new(),
+            known: Mutex::default(),
+            selectors: Mutex::default(),
+        };
         let controller = Controller::builder(NAME)
             .for_(Watch::<Autoscaler>::new())
             // Its cache is read.
-            .watches(Watch::<Pod>::new(), |_| Vec::new())
+            .watches(Watch::<Pod>::new().index_labels(), |_| Vec::new())
             .concurrency(WORKERS)
             .sync_timeout(None)
             .build(Boxed(pass))?;
@@ -139,6 +146,8 @@ struct Pass {
     mapper: OnceLock<Mapper>,
     /// One entry for each autoscaler.
     known: Mutex<BTreeMap<Request, Known>>,
+    /// One entry for each autoscaler whose target is known.
+    selectors: Mutex<Selectors>,
 }
 
 /// What is remembered of an autoscaler.
@@ -151,8 +160,6 @@ struct Known {
     attempt: Option<Rescale>,
     /// How the target was scaled last: the write of the status may fail.
     scaled: Option<LastScale>,
-    /// The selector of its target; `None` before it is known.
-    selector: Option<Selector>,
 }
 
 impl BoxedReconciler for Pass {
@@ -162,6 +169,7 @@ impl BoxedReconciler for Pass {
         let client = context.client().field_manager(COMPONENT);
         let Some(autoscaler) = client.api::<Autoscaler>().get_own(request).await? else {
             self.known.lock().remove(request);
+            self.selectors.lock().remove(request);
             return Ok(Action::await_change());
         };
         let now = context.clock().now();
@@ -204,18 +212,9 @@ impl Pass {
     /// Remembers the selector of an autoscaler, and returns all autoscalers that select one of the
     /// pods, sorted.
     fn selecting(&self, request: &Request, selector: &Selector, pods: &[Arc<Pod>]) -> Vec<Request> {
-        let mut known = self.known.lock();
-        known.entry(request.clone()).or_default().selector = Some(selector.clone());
-        let selects = |(key, known): (&Request, &Known)| {
-            let selector = known.selector.as_ref()?;
-            let is_selected = |pod: &Arc<Pod>| {
-                let labels = pod.metadata.labels.as_ref();
-                selector.matches(|label| labels?.get(label).map(String::as_str))
-            };
-            let is_here = key.namespace == request.namespace;
-            (is_here && pods.iter().any(is_selected)).then(|| key.clone())
-        };
-        known.iter().filter_map(selects).collect()
+        let mut selectors = self.selectors.lock();
+        selectors.set(request, selector);
+        selectors.selecting(pods)
     }
 }
 

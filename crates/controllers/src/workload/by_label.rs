@@ -32,6 +32,11 @@ pub(crate) fn required_by(namespace: &str, selector: &Value) -> Vec<String> {
     required(namespace, labels.filter_map(|(key, value)| Some((&**key, value.as_str()?))))
 }
 
+/// The same for a parsed selector: one value, as it requires one label.
+pub(crate) fn required_in(namespace: &str, selector: &Selector) -> String {
+    value(namespace, selector.required().next())
+}
+
 fn value(namespace: &str, label: Option<(&str, &str)>) -> String {
     match label {
         Some((key, value)) => format!("{namespace}/{key}={value}"),
@@ -49,9 +54,14 @@ impl Labels {
     /// Of an object's present state.
     pub(crate) fn of(object: &impl Resource) -> Self {
         let meta = object.meta();
+        Self::new(meta.namespace.as_deref(), meta.labels.as_ref())
+    }
+
+    /// Labels of an object in a namespace.
+    pub(crate) fn new(namespace: Option<&str>, labels: Option<&BTreeMap<String, String>>) -> Self {
         Self {
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            states: vec![meta.labels.clone().unwrap_or_default()],
+            namespace: namespace.unwrap_or_default().to_owned(),
+            states: vec![labels.cloned().unwrap_or_default()],
         }
     }
 
@@ -75,11 +85,14 @@ impl Labels {
     where
         K: Cacheable + Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
     {
-        let labels = self.states.iter().flatten().map(|(key, value)| (&**key, &**value));
-        let values: BTreeSet<String> =
-            labels.map(Some).chain([None]).map(|label| value(&self.namespace, label)).collect();
         let of = |value| client.api::<K>().select().index(BY_LABEL, value).all();
-        values.into_iter().flat_map(|value| of(value).unwrap_or_default()).collect()
+        self.values().into_iter().flat_map(|value| of(value).unwrap_or_default()).collect()
+    }
+
+    /// The values under which everything is that may select one of the states.
+    pub(crate) fn values(&self) -> BTreeSet<String> {
+        let labels = self.states.iter().flatten().map(|(key, value)| (&**key, &**value));
+        labels.map(Some).chain([None]).map(|label| value(&self.namespace, label)).collect()
     }
 
     /// Whether a selector matches one of the states.

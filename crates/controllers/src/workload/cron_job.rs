@@ -26,6 +26,7 @@ mod due;
 use super::difference::difference;
 use super::job::object::{Job, timestamp};
 use super::job::time;
+use super::pod::{BY_CONTROLLER, controller_key};
 use super::pod_control::{is_namespace_terminating, message, precondition};
 use super::view::view;
 use super::{COMPONENT, fresh};
@@ -40,7 +41,6 @@ use kube_core::{ApiResource, DynamicObject, ObjectMeta};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::owner::controller_of;
@@ -107,13 +107,18 @@ impl CronJobController {
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let controller = Controller::builder(NAME)
             .for_(Watch::<CronJob>::new())
-            .owns(Watch::<Job>::new())
+            .owns(Watch::<Job>::new().index(BY_CONTROLLER, by_controller))
             .concurrency(WORKERS)
             .sync_timeout(None)
             .build(Boxed(CronJobs::default()))?;
         manager.add(controller)?;
         Ok(())
     }
+}
+
+/// The function of the index of Jobs by their controller.
+fn by_controller(job: &Job) -> Vec<String> {
+    vec![controller_key(job)]
 }
 
 #[derive(Default)]
@@ -143,8 +148,7 @@ impl BoxedReconciler for CronJobs {
         };
         let jobs = fresh::lister::<Job>(context, &client, namespace).await?;
         let uid = cron_job.metadata.uid.clone().unwrap_or_default();
-        let mut jobs = jobs.namespaced(namespace).list(&Selector::everything())?;
-        jobs.retain(|job| controller_of(&**job).is_some_and(|owner| owner.uid == uid));
+        let jobs = jobs.by_index(BY_CONTROLLER, &uid)?;
         let now = context.clock().now();
         let from = self.applies_from(request, &uid, &cron_job.spec, now);
         let mut pass = Pass {

@@ -29,8 +29,8 @@ mod status;
 mod tests;
 
 use super::by_label::{self, BY_LABEL, Labels};
-use super::pod::{self, BY_CONTROLLER, Pod, controller_key, orphan_key};
-use super::replica_set::ReplicaSet;
+use super::pod::{self, BY_CONTROLLER, Pod, orphan_key};
+use super::replica_set::{ReplicaSet, by_controller};
 use super::view::view;
 use super::{COMPONENT, fresh};
 use crate::boxed::{Boxed, BoxedReconciler};
@@ -129,7 +129,7 @@ impl DeploymentController {
     ///
     /// If the manager refuses it, for example because it has one of that name.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
-        let sets = Watch::<ReplicaSet>::new().index(BY_CONTROLLER, set_by_controller);
+        let sets = Watch::<ReplicaSet>::new().index(BY_CONTROLLER, by_controller);
         let pods = Watch::<Pod>::new().index(BY_CONTROLLER, pod::by_controller);
         let controller = Controller::builder(NAME)
             .for_(Watch::<Deployment>::new().index(BY_LABEL, by_label))
@@ -142,11 +142,6 @@ impl DeploymentController {
         manager.add(controller)?;
         Ok(())
     }
-}
-
-/// The function of the index of ReplicaSets by their controller.
-fn set_by_controller(set: &ReplicaSet) -> Vec<String> {
-    vec![controller_key(set)]
 }
 
 /// The function of the index of its kind by a label that is required.

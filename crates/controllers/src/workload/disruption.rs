@@ -147,7 +147,7 @@ impl DisruptionController {
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let controller = Controller::builder(NAME)
             .for_(Watch::<Budget>::new().index(BY_LABEL, by_label))
-            .watches_with(Watch::<Pod>::new(), budgets_of)
+            .watches_with(Watch::<Pod>::new().index_labels(), budgets_of)
             .watches(Watch::<Pod>::new(), |event| event.object().map(target_of).unwrap_or_default())
             // Their caches are read.
             .watches(Watch::<ReplicaSet>::new(), |_| Vec::new())

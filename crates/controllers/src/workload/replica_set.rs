@@ -24,7 +24,7 @@ mod status;
 mod tests;
 
 use super::by_label::{self, BY_LABEL, Labels};
-use super::pod::{self, BY_CONTROLLER, Pod, orphan_key};
+use super::pod::{self, BY_CONTROLLER, Pod, controller_key, orphan_key};
 use super::pod_control::{BURST_MAX, PodControl, pod_from_template, rest, slow_start};
 use super::view::view;
 use super::{COMPONENT, fresh};
@@ -200,15 +200,22 @@ impl ReplicationControllerController {
 }
 
 fn add<O: Replicated>(manager: &mut Manager) -> Result<(), BoxError> {
+    let owners = Watch::<O>::new().index(BY_LABEL, O::required_labels);
+    let pods = Watch::<Pod>::new().index(BY_CONTROLLER, pod::by_controller);
     let controller = Controller::builder(O::NAME)
-        .for_(Watch::<O>::new().index(BY_LABEL, O::required_labels))
-        .owns(Watch::<Pod>::new().index(BY_CONTROLLER, pod::by_controller))
+        .for_(owners.index(BY_CONTROLLER, by_controller::<O>))
+        .owns(pods.index_labels())
         .watches_with(Watch::<Pod>::new(), |event, client| owners_of_orphan::<O>(event, client))
         .concurrency(WORKERS)
         .sync_timeout(None)
         .build(Boxed(Replicas::<O>(PhantomData)))?;
     manager.add(controller)?;
     Ok(())
+}
+
+/// The function of the index of owners by their own controller.
+pub(crate) fn by_controller<O: Replicated>(owner: &O) -> Vec<String> {
+    vec![controller_key(owner)]
 }
 
 /// The owners that may adopt a pod without a controller. After a change only if its labels or its

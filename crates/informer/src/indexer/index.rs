@@ -1,18 +1,49 @@
 //! One index: objects by value. A stored object with its values.
-use super::tree::{HasKey, Iter, KeyRef, Tree};
+use super::tree::{HasKey, KeyRef, Tree};
+use super::{LABEL_INDEX, NAMESPACE_INDEX};
 use crate::failure::Panics;
 use crate::key::Key;
-use crate::object::{AnyValue, DecodeError, Object, Raw, Untyped};
+use crate::object::{AnyValue, DecodeError, Object, Raw};
+use kube_core::Resource;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 /// Returns the values of an object in an index: zero or more (IDX-2).
-pub(crate) type IndexFn =
-    Arc<dyn Fn(&Object<Untyped>, &mut Looked) -> Result<Vec<String>, String> + Send + Sync>;
+#[derive(Clone)]
+pub(crate) struct IndexFn {
+    call: Arc<Call>,
+    is_by_labels: bool,
+}
+
+type Call = dyn Fn(&Raw, &mut Looked) -> Result<Vec<String>, String> + Send + Sync;
+
+impl IndexFn {
+    pub(crate) fn new(
+        call: impl Fn(&Raw, &mut Looked) -> Result<Vec<String>, String> + Send + Sync + 'static,
+    ) -> Self {
+        Self { call: Arc::new(call), is_by_labels: false }
+    }
+
+    /// The function of the index by labels. Decodes nothing.
+    pub(crate) fn by_labels<K: Resource + 'static>() -> Self {
+        let call = |object: &Raw, _: &mut Looked| Ok(object.cast::<K>().map_labels(label_value));
+        Self { is_by_labels: true, ..Self::new(call) }
+    }
+
+    /// Whether it may have a name: those of the cache's own indexes are theirs.
+    pub(crate) fn may_have(&self, name: &str) -> bool {
+        name != NAMESPACE_INDEX && (name == LABEL_INDEX) == self.is_by_labels
+    }
+}
 
 /// An index function over objects of a type.
 pub(crate) type ObjectIndexFn<K> =
     Arc<dyn Fn(&Object<K>) -> Result<Vec<String>, String> + Send + Sync>;
+
+/// The value of a label in the index by labels. Keys have no `=`.
+pub(super) fn label_value(key: &str, value: &str) -> String {
+    format!("{key}={value}")
+}
 
 /// What the index functions of one object have decoded: a type is decoded once, however many
 /// indexes it has. The values are not kept: a written object may never be read.
@@ -69,7 +100,7 @@ impl Function {
         looked: &mut Looked,
     ) -> Result<Box<[Arc<str>]>, IndexError> {
         let what = format_args!("the function of the index {:?}", self.name);
-        let values = self.panics.catch(what, object.key(), || (self.function)(object, looked));
+        let values = self.panics.catch(what, object.key(), || (self.function.call)(object, looked));
         let mut values = values.unwrap_or(Ok(Vec::new())).map_err(|reason| IndexError {
             index: self.name.clone(),
             key: object.key().clone(),
@@ -169,10 +200,6 @@ impl Index {
         self.postings.get(value_ref(value)).map(|posting| &posting.objects)
     }
 
-    pub(super) fn objects(&self, value: &str) -> Option<Iter<'_, Raw>> {
-        self.tree(value).map(Tree::iter)
-    }
-
     pub(super) fn distinct(&self) -> impl Iterator<Item = &Arc<str>> {
         self.postings.iter().map(|posting| &posting.value.name)
     }
@@ -225,6 +252,7 @@ impl HasKey for Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::Untyped;
     use crate::policy::CachePolicy;
     use crate::record::Record;
     use bytes::Bytes;
@@ -254,7 +282,7 @@ mod tests {
         };
         let object = Object::<Counted>::new(record, CachePolicy::Compact).cast::<Untyped>();
         let functions = ["x", "y", "z"].map(|name| {
-            let function: IndexFn = Arc::new(move |object: &Raw, looked: &mut Looked| {
+            let function = IndexFn::new(move |object, looked| {
                 let decoded = looked.get::<Counted>(object);
                 decoded.map(|_| vec![name.to_owned()]).map_err(|error| error.to_string())
             });

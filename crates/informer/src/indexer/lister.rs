@@ -124,7 +124,9 @@ impl<K> Lister<K> {
 impl<K: Resource + 'static> Lister<K> {
     /// The objects whose labels match, by key, not decoded.
     pub fn objects(&self, selector: &Selector) -> Vec<Object<K>> {
-        self.snapshot().iter().filter(|object| object.has_labels(selector)).collect()
+        let snapshot = self.snapshot();
+        let candidates = snapshot.candidates(selector, None);
+        candidates.filter(|object| object.has_labels(selector)).collect()
     }
 }
 
@@ -175,11 +177,8 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Lister<K> {
     /// If an object does not fit `K`.
     pub fn list(&self, selector: &Selector) -> Result<Vec<Arc<K>>, DecodeError> {
         let snapshot = self.snapshot();
-        snapshot
-            .iter()
-            .filter(|object| object.has_labels(selector))
-            .map(|object| object.get())
-            .collect()
+        let objects = snapshot.candidates(selector, None);
+        objects.filter(|object| object.has_labels(selector)).map(|object| object.get()).collect()
     }
 }
 
@@ -228,14 +227,14 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> NamespaceLister<K> 
     /// If an object does not fit `K`.
     pub fn list(&self, selector: &Selector) -> Result<Vec<Arc<K>>, DecodeError> {
         let snapshot = self.lister.snapshot();
-        let objects = snapshot.namespace(&self.namespace);
+        let objects = snapshot.candidates(selector, Some(&self.namespace));
         objects.filter(|object| object.has_labels(selector)).map(|object| object.get()).collect()
     }
 
     /// The objects whose labels match, by name, not decoded.
     pub fn objects(&self, selector: &Selector) -> Vec<Object<K>> {
         let snapshot = self.lister.snapshot();
-        let objects = snapshot.namespace(&self.namespace);
+        let objects = snapshot.candidates(selector, Some(&self.namespace));
         objects.filter(|object| object.has_labels(selector)).collect()
     }
 }

@@ -6,7 +6,7 @@
 //! An iteration reads a snapshot, which it owns, so it holds no lock while the caller handles an
 //! object, and may pause as long as it likes; later writes do not change what it returns.
 use super::snapshot::{ObjectCursor, Snapshot, UnknownIndex};
-use super::tree::{Cursor, Tree};
+use super::tree::{Cursor, KeyRef, Tree};
 use super::{Lister, NAMESPACE_INDEX};
 use crate::object::{DecodeError, Object, Raw};
 use crate::slices::Slices;
@@ -77,7 +77,9 @@ impl Query {
         self
     }
 
-    /// Objects whose labels match. The last call counts.
+    /// Objects whose labels match. The last call counts. Without [`index`](Self::index) and with an
+    /// index by labels ([`LABEL_INDEX`](super::LABEL_INDEX)), only objects with one of the labels
+    /// that the selector requires are read.
     pub fn labels(mut self, selector: Selector) -> Self {
         self.labels = selector;
         self
@@ -115,9 +117,6 @@ impl Query {
     }
 
     fn matches<K: Resource + 'static>(&self, object: &Object<K>) -> bool {
-        if self.namespace.as_ref().is_some_and(|namespace| **namespace != *object.namespace()) {
-            return false;
-        }
         if !object.has_labels(&self.labels) {
             return false;
         }
@@ -198,9 +197,7 @@ impl<K: Resource + 'static> Selected<K> {
     fn look(&mut self) -> Looked<K> {
         let Some(object) = self.rest.next() else { return Looked::End };
         let object: Object<K> = object.into_type();
-        if let (Rest::All(_), Some(namespace)) = (&self.rest, &self.query.namespace)
-            && **namespace != *object.namespace()
-        {
+        if self.query.namespace.as_ref().is_some_and(|wanted| **wanted != *object.namespace()) {
             // Objects are sorted by namespace.
             self.rest = Rest::None;
             return Looked::End;
@@ -276,9 +273,15 @@ impl<K: Resource + 'static> Snapshot<K> {
                 trees.push(None);
             }
         }
+        if trees.is_empty() {
+            trees.extend(self.labelled(&query.labels).map(Option::<&_>::cloned));
+        }
         let mut trees = trees.into_iter();
         let rest = match trees.next() {
-            Some(Some(tree)) => Rest::Index(Cursor::first(&tree)),
+            Some(Some(tree)) => Rest::Index(match query.namespace.as_deref() {
+                Some(namespace) => Cursor::from(&tree, KeyRef { namespace, name: "" }),
+                None => Cursor::first(&tree),
+            }),
             Some(None) => Rest::None,
             None => Rest::All(match &query.namespace {
                 Some(namespace) => self.cursor(namespace),

@@ -1,10 +1,11 @@
 //! A cache at one moment.
 use super::index::Held;
-use super::index::{Index, Looked};
+use super::index::{Index, Looked, label_value};
 use super::tree::{Cursor, Iter, KeyRef, Tree};
-use super::{NAMESPACE_INDEX, State};
+use super::{LABEL_INDEX, NAMESPACE_INDEX, State};
 use crate::key::Key;
 use crate::object::{Object, Raw};
+use setpoint_object::label::Selector;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -119,8 +120,32 @@ impl<K> Snapshot<K> {
         if index == NAMESPACE_INDEX {
             return Ok(self.namespace(value));
         }
-        let objects = self.index(index)?.objects(value);
-        Ok(Objects::of(objects.map_or(Kind::None, Kind::Index)))
+        Ok(Objects::posted(self.index(index)?.tree(value), None))
+    }
+
+    /// The objects that may match a selector, of all namespaces or of one, by key: those with the
+    /// rarest label that it requires if there is an index by labels, else all.
+    pub(super) fn candidates<'a>(
+        &'a self,
+        selector: &Selector,
+        namespace: Option<&'a str>,
+    ) -> Objects<'a, K> {
+        match (self.labelled(selector), namespace) {
+            (Some(posting), _) => Objects::posted(posting, namespace),
+            (None, Some(namespace)) => self.namespace(namespace),
+            (None, None) => self.iter(),
+        }
+    }
+
+    /// The objects with the rarest label that a selector requires, or none. `None` if there is no
+    /// index by labels, or no label of one value is required.
+    pub(super) fn labelled(&self, selector: &Selector) -> Option<Option<&Tree<Raw>>> {
+        if selector.is_everything() {
+            return None;
+        }
+        let index = self.index(LABEL_INDEX).ok()?;
+        let postings = selector.required().map(|(key, value)| index.tree(&label_value(key, value)));
+        postings.min_by_key(|posting| posting.map_or(0, Tree::len))
     }
 
     /// The objects of any of these values in an index: each object once, by key (IDX-3).
@@ -207,6 +232,7 @@ enum Kind<'a> {
     All(Iter<'a, Held>),
     Namespace(Iter<'a, Held>, &'a str),
     Index(Iter<'a, Raw>),
+    IndexIn(Iter<'a, Raw>, &'a str),
 }
 
 impl<K> fmt::Debug for Objects<'_, K> {
@@ -220,6 +246,17 @@ impl<'a, K> Objects<'a, K> {
         Self(kind, PhantomData)
     }
 
+    /// The objects of a value in an index, of all namespaces or of one.
+    fn posted(posting: Option<&'a Tree<Raw>>, namespace: Option<&'a str>) -> Self {
+        Self::of(match (posting, namespace) {
+            (None, _) => Kind::None,
+            (Some(posting), None) => Kind::Index(posting.iter()),
+            (Some(posting), Some(namespace)) => {
+                Kind::IndexIn(posting.from(KeyRef { namespace, name: "" }), namespace)
+            }
+        })
+    }
+
     /// The next object, untyped and borrowed.
     fn next_raw(&mut self) -> Option<&'a Raw> {
         match &mut self.0 {
@@ -230,6 +267,9 @@ impl<'a, K> Objects<'a, K> {
                 .map(|held| &held.object)
                 .filter(|object| object.namespace() == *namespace),
             Kind::Index(objects) => objects.next(),
+            Kind::IndexIn(from, namespace) => {
+                from.next().filter(|object| object.namespace() == *namespace)
+            }
         }
     }
 }
@@ -247,6 +287,7 @@ impl<K> Iterator for Objects<'_, K> {
             Kind::All(all) => all.size_hint(),
             Kind::Namespace(from, _) => (0, from.size_hint().1),
             Kind::Index(objects) => objects.size_hint(),
+            Kind::IndexIn(from, _) => (0, from.size_hint().1),
         }
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::policy::CachePolicy;
 use crate::testing::object;
 use k8s_openapi::api::core::v1::ConfigMap;
 use proptest::prelude::*;
@@ -272,6 +273,101 @@ proptest! {
     }
 }
 
+/// A config map of a namespace with labels.
+fn labelled(
+    n: usize,
+    namespace: u8,
+    labels: &[(u8, u8)],
+    policy: CachePolicy,
+) -> Object<ConfigMap> {
+    let labels: serde_json::Map<_, _> =
+        labels.iter().map(|(key, value)| (format!("k{key}"), format!("v{value}").into())).collect();
+    let json = serde_json::json!({"metadata": {
+        "namespace": format!("ns-{namespace}"), "name": format!("a{n}"), "uid": "u",
+        "resourceVersion": "1", "labels": labels,
+    }});
+    let resource_type = crate::resource_type::ResourceType::of::<ConfigMap>(&());
+    let json = json.to_string();
+    let record = crate::record::Record::from_item(json.as_bytes(), &resource_type).unwrap();
+    Object::new(record, policy)
+}
+
+/// A selector, as text.
+fn selector() -> impl Strategy<Value = String> {
+    let value = (0_u8..4).prop_map(|n| format!("v{n}"));
+    let term = (0_u8..3, 0_u8..6, value.clone(), value).prop_map(|(key, kind, a, b)| match kind {
+        0 | 1 => format!("k{key}={a}"),
+        2 => format!("k{key} in ({a})"),
+        3 => format!("k{key} in ({a},{b})"),
+        4 => format!("k{key}!={a}"),
+        _ => format!("!k{key}"),
+    });
+    prop::collection::vec(term, 0..4).prop_map(|terms| terms.join(","))
+}
+
+proptest! {
+    #[test]
+    fn reads_by_labels_are_the_same_with_and_without_the_index_by_labels(
+        objects in prop::collection::vec(
+            (0_u8..3, prop::collection::vec((0_u8..3, 0_u8..4), 0..4)), 0..30,
+        ),
+        selectors in prop::collection::vec(selector(), 1..8),
+        is_decoded in any::<bool>(),
+    ) {
+        let policy = if is_decoded { CachePolicy::Decoded } else { CachePolicy::Compact };
+        let (mut with, mut without) = (Indexer::new(), Indexer::new());
+        with.add_raw_indices([(LABEL_INDEX.into(), IndexFn::by_labels::<ConfigMap>())]).unwrap();
+        for (n, (namespace, labels)) in objects.iter().enumerate() {
+            for indexer in [&mut with, &mut without] {
+                // Most labels change once.
+                indexer.upsert(labelled(n, *namespace, &labels[labels.len() / 2..], policy)).unwrap();
+                indexer.upsert(labelled(n, *namespace, labels, policy)).unwrap();
+            }
+        }
+        let (with, without) = (with.lister(), without.lister());
+        for text in selectors {
+            let selector = Selector::parse(&text).unwrap();
+            prop_assert_eq!(names(with.objects(&selector)), names(without.objects(&selector)));
+            prop_assert_eq!(with.list(&selector).unwrap(), without.list(&selector).unwrap());
+            let all = Query::new().labels(selector.clone());
+            let of = |lister: &Lister<ConfigMap>, query: &Query| names(lister.select(query).unwrap());
+            prop_assert_eq!(of(&with, &all), of(&without, &all));
+            for namespace in ["ns-0", "ns-1", "ns-9"] {
+                let query = all.clone().namespace(namespace);
+                prop_assert_eq!(of(&with, &query), of(&without, &query));
+                let (with, without) = (with.namespaced(namespace), without.namespaced(namespace));
+                prop_assert_eq!(names(with.objects(&selector)), names(without.objects(&selector)));
+                prop_assert_eq!(with.list(&selector).unwrap(), without.list(&selector).unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn index_by_labels_leads_to_the_objects_with_the_rarest_label() {
+    let mut indexer = Indexer::new();
+    for n in 0..100 {
+        let labels = [(0, 0), (1, u8::try_from(n % 50).unwrap())];
+        indexer.upsert(labelled(n, u8::from(n >= 50), &labels, CachePolicy::Compact)).unwrap();
+    }
+    let read = |indexer: &Indexer<ConfigMap>, text: &str, namespace| {
+        indexer.snapshot().candidates(&Selector::parse(text).unwrap(), namespace).count()
+    };
+    assert_eq!(read(&indexer, "k0=v0,k1=v7", None), 100, "without the index");
+    let by_labels = || [(LABEL_INDEX.into(), IndexFn::by_labels::<ConfigMap>())];
+    indexer.add_raw_indices(by_labels()).unwrap();
+    assert_eq!(read(&indexer, "k0=v0,k1=v7", None), 2);
+    assert_eq!(read(&indexer, "k0=v0,k1=v7", Some("ns-1")), 1);
+    assert_eq!(read(&indexer, "k0=v0", Some("ns-1")), 50);
+    assert_eq!(read(&indexer, "k0=v0,k1=none", None), 0);
+    assert_eq!(read(&indexer, "k1!=v7", None), 100);
+    assert_eq!(indexer.snapshot().index_keys(LABEL_INDEX, "k1=v7").unwrap().len(), 2);
+
+    // The name is of this index only, and this index has no other.
+    assert!(indexer.add_raw_indices(by_labels()).is_err());
+    assert!(Indexer::new().add_indices([(Arc::from(LABEL_INDEX), by_app().1)]).is_err());
+}
+
 /// A config map whose `data.n` is its version, as is `list[1].v`.
 fn with_data(name: &str, version: u64) -> Object<ConfigMap> {
     let json = format!(
@@ -281,7 +377,7 @@ fn with_data(name: &str, version: u64) -> Object<ConfigMap> {
     );
     let resource_type = crate::resource_type::ResourceType::of::<ConfigMap>(&());
     let record = crate::record::Record::from_item(json.as_bytes(), &resource_type).unwrap();
-    Object::new(record, crate::policy::CachePolicy::Compact)
+    Object::new(record, CachePolicy::Compact)
 }
 
 #[test]
@@ -326,7 +422,7 @@ fn query_matches_encoded_objects_that_meet_all_its_conditions() {
 fn a_query_of_fields_needs_encoded_objects() {
     let mut indexer = Indexer::new();
     let record = crate::testing::record("a", 1);
-    indexer.upsert(Object::new(record, crate::policy::CachePolicy::Decoded)).unwrap();
+    indexer.upsert(Object::new(record, CachePolicy::Decoded)).unwrap();
     let lister: Lister<ConfigMap> = indexer.lister();
     let by_value = Query::new().value("/data/n", 1).unwrap();
     assert_eq!(lister.select(&by_value).unwrap_err(), SelectError::Decoded);

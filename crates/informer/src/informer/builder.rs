@@ -5,9 +5,9 @@ use super::processor::Processor;
 use super::worker::InformerWorker;
 use super::{Cacheable, Shared, SharedInformer};
 use crate::backoff::{self, SPAN_MAX};
-use crate::indexer::{IndexExists, IndexFn, Indexer, Looked, NAMESPACE_INDEX};
+use crate::indexer::{IndexExists, IndexFn, Indexer, LABEL_INDEX};
 use crate::metrics::MetricsRegistry;
-use crate::object::{AnyValue, DECODED_BYTES, Object, Pool, Raw, Untyped};
+use crate::object::{AnyValue, DECODED_BYTES, Object, Pool, Untyped};
 use crate::policy::CachePolicy;
 use crate::reflector::{ReflectorError, ReflectorOptions};
 use crate::resource_type::ResourceType;
@@ -167,6 +167,14 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
+    /// Adds the index by labels, [`LABEL_INDEX`](crate::indexer::LABEL_INDEX): a read by a label
+    /// selector that requires one value of a label looks only at objects with that label. Decodes
+    /// nothing; costs about 20 bytes per object and label.
+    pub fn label_index(mut self) -> Self {
+        self.settings.indices.push((LABEL_INDEX.into(), IndexFn::by_labels::<K>()));
+        self
+    }
+
     /// The first and the longest wait between failures, before jitter. Default:
     /// [`BACKOFF_MIN`](crate::backoff::BACKOFF_MIN) and
     /// [`BACKOFF_MAX`](crate::backoff::BACKOFF_MAX).
@@ -304,9 +312,8 @@ impl Settings {
         self,
         of: ObjectType,
     ) -> Result<(SharedInformer<Untyped>, InformerWorker), IndexExists> {
-        for (n, (name, _)) in self.indices.iter().enumerate() {
-            if &**name == NAMESPACE_INDEX
-                || self.indices[..n].iter().any(|(other, _)| other == name)
+        for (n, (name, function)) in self.indices.iter().enumerate() {
+            if !function.may_have(name) || self.indices[..n].iter().any(|(other, _)| other == name)
             {
                 return Err(IndexExists(name.clone()));
             }
@@ -371,7 +378,7 @@ fn spread(period: Duration, fraction: f64, seed: u64) -> Duration {
 pub(super) fn typed<K: Cacheable>(
     function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
 ) -> IndexFn {
-    Arc::new(move |object: &Raw, looked: &mut Looked| match looked.get::<K>(object) {
+    IndexFn::new(move |object, looked| match looked.get::<K>(object) {
         Ok(object) => Ok(function(&object)),
         Err(error) => Err(crate::failure::chain(&error)),
     })
@@ -381,7 +388,7 @@ pub(super) fn typed<K: Cacheable>(
 pub(super) fn untyped<K: 'static>(
     function: impl Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
 ) -> IndexFn {
-    Arc::new(move |object: &Raw, _: &mut Looked| Ok(function(&object.cast())))
+    IndexFn::new(move |object, _| Ok(function(&object.cast())))
 }
 
 /// uid and resourceVersion of a value of [`decode_value`].

@@ -254,6 +254,16 @@ impl<K: Cacheable> CacheInformer<K> {
             member.informer.add_object_index(name.clone(), move |object| function(object))
         })
     }
+
+    /// Adds the index by labels to all informers:
+    /// [`LABEL_INDEX`](setpoint_informer::indexer::LABEL_INDEX).
+    ///
+    /// # Errors
+    ///
+    /// As [`add_index`](Self::add_index).
+    pub fn add_label_index(&self) -> Result<(), AddIndexError> {
+        self.0.all.iter().try_for_each(|member| member.informer.add_label_index())
+    }
 }
 
 impl<K> Clone for CacheInformer<K> {

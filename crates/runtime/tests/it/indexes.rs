@@ -3,6 +3,8 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::{Value, json};
 use setpoint_informer::Event;
+use setpoint_informer::indexer::LABEL_INDEX;
+use setpoint_object::label::Selector;
 use setpoint_runtime::{
     Action, BoxError, Client, Context, Controller, ControllerBuilder, Request, Watch,
     manager::AddError,
@@ -120,6 +122,36 @@ async fn index_can_be_declared_again_only_with_the_same_function() {
     );
     // The name of a refused controller is free.
     manager.add(build(of_maps_named("none"), &trace)).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn index_by_labels_may_be_declared_by_several_watches_and_views_and_serves_reads() {
+    let (server, trace) = (server(), Trace::default());
+    for (name, app) in [("a", "web"), ("b", "db"), ("c", "web")] {
+        let metadata = json!({"name": name, "labels": {"app": app}});
+        server.put(MAPS, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}));
+    }
+    let mut manager = builder(&server).build();
+    for name in ["one", "two"] {
+        let controller = Controller::builder(name).for_(Watch::<ConfigMap>::new().index_labels());
+        manager.add(build(controller, &trace)).unwrap();
+    }
+    let metadata = Watch::<ConfigMap>::metadata().index_labels();
+    manager.add(build(Controller::builder("metadata").for_(metadata), &trace)).unwrap();
+    let own = Watch::<ConfigMap>::new().index(LABEL_INDEX, |_| Vec::new());
+    let refused = manager.handle().add(build(Controller::builder("own").for_(own), &trace));
+    assert!(matches!(refused, Err(AddError::Index { .. })), "{refused:?}");
+
+    let client = manager.client().clone();
+    let running = Running::start(manager);
+    settle().await;
+    let of_web = || Selector::parse("app=web").unwrap();
+    let api = client.api::<ConfigMap>();
+    assert_eq!(api.select().labels(of_web()).all().unwrap().len(), 2);
+    assert_eq!(api.select().index(LABEL_INDEX, "app=db").all().unwrap().len(), 1);
+    assert_eq!(api.list(Some("default"), &of_web()).unwrap().len(), 2);
+    assert_eq!(client.metadata::<ConfigMap>().list(None, &of_web()).unwrap().len(), 2);
+    running.stop().await.unwrap();
 }
 
 fn of_maps_named(name: &str) -> ControllerBuilder {

@@ -70,7 +70,7 @@ impl EndpointsController {
         let controller = Controller::builder(NAME)
             .for_(super::watch())
             .watches(Watch::<Endpoints>::new(), of_endpoints)
-            .watches_with(Watch::<pod::Pod>::new(), services_of)
+            .watches_with(Watch::<pod::Pod>::new().index_labels(), services_of)
             .concurrency(WORKERS)
             .sync_timeout(None)
             .build(Boxed(all))?;

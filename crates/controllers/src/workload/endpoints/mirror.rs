@@ -61,7 +61,7 @@ impl EndpointSliceMirroring {
         let controller = Controller::builder(NAME)
             .for_(Watch::<Endpoints>::new())
             .maps(Watch::<Service>::new(), same_name)
-            .maps(Watch::<Slice>::new(), of_slice)
+            .maps(Watch::<Slice>::new().index_labels(), of_slice)
             .concurrency(WORKERS)
             .sync_timeout(None)
             .build(Boxed(Pass))?;

@@ -55,8 +55,8 @@ impl EndpointSliceController {
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
         let controller = Controller::builder(NAME)
             .for_(super::watch())
-            .maps(Watch::<Slice>::new(), service_of)
-            .watches_with(Watch::<pod::Pod>::new(), services_of)
+            .maps(Watch::<Slice>::new().index_labels(), service_of)
+            .watches_with(Watch::<pod::Pod>::new().index_labels(), services_of)
             .watches(Watch::<Node>::metadata(), |_| Vec::new())
             .concurrency(WORKERS)
             .sync_timeout(None)

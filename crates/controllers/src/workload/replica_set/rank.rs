@@ -1,6 +1,6 @@
 //! The order in which pods that are too many are deleted.
 
-use super::{Pod, Replicated};
+use super::{BY_CONTROLLER, Pod, Replicated};
 use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::Client;
@@ -18,12 +18,10 @@ pub(super) fn pods_by_node<O: Replicated>(client: &Client, owner: &O) -> HashMap
     let selectors: Vec<Selector> = match controller_of(owner) {
         None => owner.selector().into_iter().collect(),
         Some(controller) => {
-            let siblings = client.api::<O>().list(Some(namespace), &Selector::everything());
+            let siblings = client.api::<O>().select().namespace(namespace);
+            let siblings = siblings.index(BY_CONTROLLER, &*controller.uid).all();
             let siblings = siblings.unwrap_or_default();
-            let is_sibling = |sibling: &&std::sync::Arc<O>| {
-                controller_of(&***sibling).is_some_and(|other| other.uid == controller.uid)
-            };
-            siblings.iter().filter(is_sibling).filter_map(|sibling| sibling.selector()).collect()
+            siblings.iter().filter_map(|sibling| sibling.selector()).collect()
         }
     };
     let mut seen = HashSet::new();
