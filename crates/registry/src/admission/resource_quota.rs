@@ -21,17 +21,19 @@
 //!   subtracts what is deleted.
 mod demand;
 mod limited;
+mod quota;
 
 use super::{Admission, Operation, Review};
 use crate::kind::Charged;
-use crate::stored::{store_error, tree};
+use crate::stored::store_error;
 use crate::subresource::Subresource;
 use crate::turns::{Turn, Turns};
 use bytes::Bytes;
-use demand::{Demand, Quota, Refusal};
+use demand::{Demand, Refusal};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use limited::Limited;
+use quota::{Known, Quota};
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason, Scope, keys};
 use setpoint_schema::encode::to_bytes;
@@ -46,6 +48,7 @@ pub(super) struct ResourceQuota {
     limited: Limited,
     /// By namespace.
     turns: Turns,
+    known: Known,
 }
 
 /// What a write charges, beside its own commit.
@@ -68,14 +71,18 @@ impl Charges {
 impl ResourceQuota {
     /// With a ResourceQuotaConfiguration.
     pub(super) fn new(config: &Value) -> Result<Self, String> {
-        Ok(Self { limited: Limited::new(config)?, turns: Turns::default() })
+        Ok(Self {
+            limited: Limited::new(config)?,
+            turns: Turns::default(),
+            known: Known::default(),
+        })
     }
     async fn check(&self, review: &Review<'_>, object: &Value) -> Result<(), ApiError> {
         review.charges.lock().quotas.clear();
         let is_behind = review.preconditions.have_failed;
         let mut known = match is_behind || review.dry_run {
             true => None,
-            false => Some(cached(review).await?),
+            false => Some(self.cached(review).await?),
         };
         // The usual case, and the cheapest.
         if self.limited.is_empty() && known.as_ref().is_some_and(Vec::is_empty) {
@@ -102,22 +109,55 @@ impl ResourceQuota {
             let (turn, _) = self.turns.wait(&namespace).await;
             review.charges.lock().turn = Some(turn);
         }
-        let mut quotas = live(review).await?;
+        let mut quotas = self.live(review).await?;
         let charged = demand.charge(&mut quotas).map_err(refused)?;
         if review.dry_run {
             return Ok(());
         }
-        let mut charges = review.charges.lock();
-        for i in charged {
+        let write = |i: usize| {
             let quota = &quotas[i];
             let compare = Compare::Modified(quota.key.clone(), quota.modified);
-            let op = Op::Put(quota.key.clone(), to_bytes(&quota.charged()));
-            charges.quotas.push((compare, op));
-        }
+            Ok((compare, Op::Put(quota.key.clone(), to_bytes(&quota.object()?))))
+        };
+        let writes = charged.into_iter().map(write).collect::<Result<_, ApiError>>()?;
+        let mut charges = review.charges.lock();
+        charges.quotas = writes;
         if charges.quotas.is_empty() {
             charges.turn = None;
         }
         Ok(())
+    }
+    /// The quotas in the watch cache, which may be behind the store.
+    async fn cached(&self, review: &Review<'_>) -> Result<Vec<Quota>, ApiError> {
+        let inner = review.inner;
+        if !inner.cache.reached().is_filled {
+            return self.live(review).await;
+        }
+        let prefix = prefix(review.namespace);
+        let (index, _) =
+            inner.cache.resource(&keys::built_in_prefix("", "resourcequotas")).snapshot();
+        let items = index.range(Bound::Included(&prefix[..]), Bound::Unbounded);
+        let items = items.take_while(|item| item.key.starts_with(&prefix)).take(QUOTAS_MAX);
+        let stored =
+            items.map(|item| (item.key.clone(), item.value.clone(), Revision(item.revision)));
+        self.quotas(review, stored.collect()).await
+    }
+    /// The quotas in the store.
+    async fn live(&self, review: &Review<'_>) -> Result<Vec<Quota>, ApiError> {
+        let prefix = prefix(review.namespace);
+        let request = RangeRequest { limit: QUOTAS_MAX, ..RangeRequest::prefix(prefix) };
+        let entries = review.inner.store.range(request).await.map_err(store_error)?.value.entries;
+        let stored = entries.into_iter().map(|kv| (kv.key, kv.value, kv.modified));
+        self.quotas(review, stored.collect()).await
+    }
+    /// Quotas of their keys, stored bytes and revisions.
+    async fn quotas(
+        &self,
+        review: &Review<'_>,
+        stored: Vec<(Bytes, Bytes, Revision)>,
+    ) -> Result<Vec<Quota>, ApiError> {
+        review.thread.leave_if_long(stored.iter().map(|(_, value, _)| value.len()).sum()).await;
+        stored.into_iter().map(|stored| self.known.quota(stored)).collect()
     }
 }
 
@@ -169,36 +209,4 @@ fn is_charged(review: &Review<'_>, object: &Value) -> bool {
 fn prefix(namespace: &str) -> Bytes {
     let quotas = keys::built_in_prefix("", "resourcequotas");
     keys::collection(&quotas, Scope::Namespaced, namespace)
-}
-/// The quotas in the watch cache, which may be behind the store.
-async fn cached(review: &Review<'_>) -> Result<Vec<Quota>, ApiError> {
-    let inner = review.inner;
-    if !inner.cache.reached().is_filled {
-        return live(review).await;
-    }
-    let prefix = prefix(review.namespace);
-    let (index, _) = inner.cache.resource(&keys::built_in_prefix("", "resourcequotas")).snapshot();
-    let items = index.range(Bound::Included(&prefix[..]), Bound::Unbounded);
-    let items = items.take_while(|item| item.key.starts_with(&prefix)).take(QUOTAS_MAX);
-    let stored = items.map(|item| (item.key.clone(), item.value.clone(), Revision(item.revision)));
-    quotas(review, stored.collect()).await
-}
-/// The quotas in the store.
-async fn live(review: &Review<'_>) -> Result<Vec<Quota>, ApiError> {
-    let prefix = prefix(review.namespace);
-    let request = RangeRequest { limit: QUOTAS_MAX, ..RangeRequest::prefix(prefix) };
-    let entries = review.inner.store.range(request).await.map_err(store_error)?.value.entries;
-    let stored = entries.into_iter().map(|kv| (kv.key, kv.value, kv.modified));
-    quotas(review, stored.collect()).await
-}
-/// Decodes quotas: their keys, stored bytes and revisions.
-async fn quotas(
-    review: &Review<'_>,
-    stored: Vec<(Bytes, Bytes, Revision)>,
-) -> Result<Vec<Quota>, ApiError> {
-    review.thread.leave_if_long(stored.iter().map(|(_, value, _)| value.len()).sum()).await;
-    let quota = |(key, value, modified): (Bytes, Bytes, Revision)| {
-        Ok(Quota::new(key, modified, tree(&value)?))
-    };
-    stored.into_iter().map(quota).collect()
 }

@@ -1,45 +1,15 @@
 //! What one write needs, and the quotas that it is charged to. Pure: no store, no clock.
 use super::limited::Limited;
+use super::quota::Quota;
 use crate::kind::{list, text};
-use bytes::Bytes;
-use serde_json::{Value, json};
-use setpoint_object::meta::ObjectExt;
+use serde_json::Value;
 use setpoint_object::quantity::Quantity;
-use setpoint_quota::pod::quantities;
 use setpoint_quota::{Scopes, Term, Usage, add, matching, subtract, usage};
-use setpoint_store::Revision;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The resources that each container of a pod must name if a quota limits them.
 const REQUIRED: [&str; 6] =
     ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
-
-/// A quota at a revision.
-#[derive(Debug)]
-pub(super) struct Quota {
-    pub(super) key: Bytes,
-    pub(super) modified: Revision,
-    tree: Value,
-    hard: Usage,
-    used: Usage,
-    terms: Vec<Term>,
-}
-
-impl Quota {
-    pub(super) fn new(key: Bytes, modified: Revision, tree: Value) -> Self {
-        let (hard, used) =
-            (quantities(&tree["status"]["hard"]), quantities(&tree["status"]["used"]));
-        let terms = Term::all(&tree);
-        Self { key, modified, tree, hard, used, terms }
-    }
-    /// The quota with its new usage.
-    pub(super) fn charged(&self) -> Value {
-        let mut tree = self.tree.clone();
-        let used = self.used.iter().map(|(name, amount)| (name.clone(), json!(amount.as_str())));
-        tree["status"]["used"] = Value::Object(used.collect());
-        tree
-    }
-}
 
 /// Why a write is refused.
 #[derive(Debug)]
@@ -112,14 +82,14 @@ impl<'a> Demand<'a> {
 
     /// What the write adds to a quota: all of an object that was not in its scope before.
     fn added(&self, quota: &Quota) -> &Usage {
-        let is_new = |scopes: &Scopes| !quota.terms.iter().all(|term| scopes.is_in(term));
+        let is_new = |scopes: &Scopes| !quota.scopes().iter().all(|term| scopes.is_in(term));
         if self.old_scopes.as_ref().is_some_and(is_new) { &self.usage } else { &self.delta }
     }
 
     fn restricted<'q>(&self, quota: &'q Quota) -> BTreeSet<&'q str> {
-        let is_in_scope = quota.terms.iter().all(|term| self.scopes.is_in(term));
+        let is_in_scope = quota.scopes().iter().all(|term| self.scopes.is_in(term));
         match is_in_scope {
-            true => matching(quota.hard.keys().map(String::as_str), self.group, self.resource),
+            true => matching(quota.hard().keys().map(String::as_str), self.group, self.resource),
             false => BTreeSet::new(),
         }
     }
@@ -139,15 +109,15 @@ impl<'a> Demand<'a> {
         let mut covered_scopes: Vec<&Term> = Vec::new();
         let mut matched = Vec::new();
         for (i, quota) in quotas.iter().enumerate() {
-            covered_scopes.extend(quota.terms.iter().filter(|term| self.scopes.is_in(term)));
+            covered_scopes.extend(quota.scopes().iter().filter(|term| self.scopes.is_in(term)));
             let restricted = self.restricted(quota);
             if restricted.is_empty() {
                 continue;
             }
-            let name = quota.tree.name();
+            let name = quota.name();
             self.check_named(&restricted)
                 .map_err(|why| Refusal::Forbidden(format!("failed quota: {name}: {why}")))?;
-            if !restricted.iter().all(|resource| quota.used.contains_key(*resource)) {
+            if !restricted.iter().all(|resource| quota.used().contains_key(*resource)) {
                 let resources: Vec<&str> = restricted.into_iter().collect();
                 return Err(Refusal::Forbidden(format!(
                     "status unknown for quota: {name}, resources: {}",
@@ -193,17 +163,18 @@ impl<'a> Demand<'a> {
         for i in matched {
             let quota = &mut quotas[i];
             let mut requested = self.added(quota).clone();
-            requested.retain(|name, _| quota.hard.contains_key(name));
+            requested.retain(|name, _| quota.hard().contains_key(name));
             if requested.is_empty() {
                 continue;
             }
-            let mut used = quota.used.clone();
+            let mut used = quota.used().clone();
             add(&mut used, &requested);
             let zero = Quantity::default();
             let exceeded: Vec<&String> = requested
                 .iter()
                 .filter(|(name, amount)| {
-                    amount.compare(&zero).is_gt() && used[*name].compare(&quota.hard[*name]).is_gt()
+                    amount.compare(&zero).is_gt()
+                        && used[*name].compare(&quota.hard()[*name]).is_gt()
                 })
                 .map(|(name, _)| name)
                 .collect();
@@ -215,13 +186,13 @@ impl<'a> Demand<'a> {
                 };
                 return Err(Refusal::Forbidden(format!(
                     "exceeded quota: {}, requested: {}, used: {}, limited: {}",
-                    quota.tree.name(),
+                    quota.name(),
                     shown(&requested),
-                    shown(&quota.used),
-                    shown(&quota.hard)
+                    shown(quota.used()),
+                    shown(quota.hard())
                 )));
             }
-            quota.used = used;
+            quota.charge(used);
             changed.push(i);
         }
         Ok(changed)
@@ -262,13 +233,18 @@ impl<'a> Demand<'a> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::quota::Known;
     use super::*;
+    use bytes::Bytes;
+    use serde_json::json;
+    use setpoint_store::Revision;
 
     fn quota(spec: Value, hard: Value, used: Value) -> Quota {
         let tree = json!({
             "metadata": {"name": "q"}, "spec": spec, "status": {"hard": hard, "used": used},
         });
-        Quota::new(Bytes::new(), Revision(1), tree)
+        let stored = (Bytes::new(), tree.to_string().into(), Revision(1));
+        Known::default().quota(stored).unwrap()
     }
     fn charge(
         quotas: &mut [Quota],
@@ -280,7 +256,8 @@ mod tests {
         let limited = Limited::new(&json!({"limitedResources": limited})).unwrap();
         match Demand::new("", resource, object, old, 0, &limited).charge(quotas) {
             Ok(changed) => {
-                changed.iter().map(|i| quotas[*i].charged()["status"]["used"].to_string()).collect()
+                let used = |i: &usize| quotas[*i].object().unwrap()["status"]["used"].to_string();
+                changed.iter().map(used).collect()
             }
             Err(Refusal::Forbidden(why) | Refusal::Uncovered(why)) => why,
         }
