@@ -18,13 +18,13 @@ use bytes::Bytes;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube_core::metadata::PartialObjectMeta;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use setpoint_informer::Event;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::url::escape_segment;
 use setpoint_runtime::{Action, BoxError, Context, Controller, Manager, Request, Watch};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The field manager of aggregated rules.
 const MANAGER: &str = "clusterrole-aggregation-controller";
@@ -50,13 +50,18 @@ impl ClusterRoleAggregation {
         let Some(read) = read.collect::<Option<Vec<_>>>() else { return false };
         let rules = read.iter().filter_map(|(_, role)| role.aggregation_rule.as_ref());
         let selectors: Vec<Selector> = rules.filter_map(selectors_of).flatten().collect();
+        let mut by_label: HashMap<_, Vec<&Selector>> = HashMap::new();
+        for selector in &selectors {
+            by_label.entry(selector.required().next()).or_default().push(selector);
+        }
         // The others, which are most, are not decoded.
         let takes_part = |role: &Read| {
-            let labels = &role.metadata.labels;
-            let is_matched = |selector: &Selector| {
-                selector.matches(|key| labels.as_ref()?.get(key).map(String::as_str))
-            };
-            role.aggregation_rule.is_some() || selectors.iter().any(is_matched)
+            let labels = role.metadata.labels.as_ref();
+            let is_matched =
+                |selector: &&Selector| selector.matches(|key| labels?.get(key).map(String::as_str));
+            let own = labels.into_iter().flatten().map(|(key, value)| Some((&**key, &**value)));
+            let mut candidates = own.chain([None]).filter_map(|label| by_label.get(&label));
+            role.aggregation_rule.is_some() || candidates.any(|all| all.iter().any(is_matched))
         };
         let taking_part = read.iter().filter(|(_, role)| takes_part(role));
         let decoded = taking_part.map(|(role, _)| serde_json::from_slice::<Value>(role).ok());
@@ -123,8 +128,9 @@ impl BoxedReconciler for Roles {
 
 /// The aggregated roles that have other rules than they should, with the right ones.
 fn due(roles: &BTreeMap<String, Value>) -> impl Iterator<Item = (&String, Vec<Value>)> {
-    roles.iter().filter_map(|(name, role)| {
-        let rules = aggregate(name, &selectors(role)?, roles);
+    let sources = Sources::of(roles);
+    roles.iter().filter_map(move |(name, role)| {
+        let rules = aggregate(name, &selectors(role)?, &sources);
         let held = role.get("rules").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let is_due = held != rules && (!rules.is_empty() || has_applied_rules(role));
         is_due.then_some((name, rules))
@@ -168,17 +174,52 @@ struct ReadMetadata {
     labels: Option<BTreeMap<String, String>>,
 }
 
+/// The roles that selectors are looked up in: there may be thousands of both.
+struct Sources<'a> {
+    roles: &'a BTreeMap<String, Value>,
+    /// The names of the roles with a label of a value, sorted.
+    by_label: HashMap<(&'a str, &'a str), Vec<&'a str>>,
+}
+
+impl<'a> Sources<'a> {
+    fn of(roles: &'a BTreeMap<String, Value>) -> Self {
+        let mut by_label: HashMap<_, Vec<&str>> = HashMap::new();
+        for (name, role) in roles {
+            for (key, value) in labels(role).into_iter().flatten() {
+                let value = value.as_str().unwrap_or_default();
+                by_label.entry((key.as_str(), value)).or_default().push(name);
+            }
+        }
+        Self { roles, by_label }
+    }
+
+    /// The roles that a selector matches, by name.
+    fn matching<'s>(
+        &'s self,
+        selector: &'s Selector,
+    ) -> impl Iterator<Item = (&'s str, &'s Value)> {
+        let named = selector
+            .required()
+            .map(|label| self.by_label.get(&label).map_or(&[][..], Vec::as_slice));
+        let rarest = named.min_by_key(|names| names.len());
+        let is_any = rarest.is_none();
+        let all = self.roles.keys().filter(move |_| is_any).map(String::as_str);
+        let names = rarest.into_iter().flatten().copied().chain(all);
+        let roles = names.filter_map(|name| Some((name, self.roles.get(name)?)));
+        roles.filter(|(_, role)| selector.matches(|key| labels(role)?.get(key)?.as_str()))
+    }
+}
+
+fn labels(role: &Value) -> Option<&Map<String, Value>> {
+    role.meta()?.get("labels")?.as_object()
+}
+
 /// The rules of the roles that the selectors match, each once.
-fn aggregate(own: &str, selectors: &[Selector], roles: &BTreeMap<String, Value>) -> Vec<Value> {
+fn aggregate(own: &str, selectors: &[Selector], sources: &Sources<'_>) -> Vec<Value> {
     let mut rules: Vec<Value> = Vec::new();
     let mut known = HashSet::new();
     for selector in selectors {
-        for (name, role) in roles {
-            let labels = role.meta().and_then(|meta| meta.get("labels"));
-            let is_matched = selector.matches(|key| labels?.get(key)?.as_str());
-            if name == own || !is_matched {
-                continue;
-            }
+        for (_, role) in sources.matching(selector).filter(|(name, _)| *name != own) {
             for rule in role.get("rules").and_then(Value::as_array).into_iter().flatten() {
                 if known.insert(rule) {
                     rules.push(rule.clone());
@@ -187,4 +228,40 @@ fn aggregate(own: &str, selectors: &[Selector], roles: &BTreeMap<String, Value>)
         }
     }
     rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn role(name: &str, labels: &BTreeMap<String, String>) -> (String, Value) {
+        let role = json!({
+            "metadata": {"name": name, "labels": labels}, "rules": [{"verbs": [name]}],
+        });
+        (name.to_owned(), role)
+    }
+
+    proptest! {
+        #[test]
+        fn roles_are_found_as_by_looking_at_all(
+            labels in prop::collection::vec(
+                prop::collection::btree_map("[ab]", "[xy]", 0..3), 0..8,
+            ),
+            selector in prop_oneof![
+                Just(String::new()), Just("a".to_owned()), Just("!a".to_owned()), "[ab]=[xyz]",
+                "[ab]!=[xy]", "a=[xy],b=[xy]", "a=[xy],!b", "[ab] in \\([xy]\\)", Just("a in (x,y)".to_owned()),
+            ],
+        ) {
+            let named = labels.iter().enumerate().map(|(n, labels)| role(&format!("r{n}"), labels));
+            let roles: BTreeMap<_, _> = named.collect();
+            let selector = Selector::parse(&selector).unwrap();
+            let all = labels.iter().enumerate().filter(|(n, labels)| {
+                *n != 1 && selector.matches(|key| labels.get(key).map(String::as_str))
+            });
+            let expected: Vec<Value> =
+                all.map(|(n, _)| json!({"verbs": [format!("r{n}")]})).collect();
+            prop_assert_eq!(aggregate("r1", &[selector], &Sources::of(&roles)), expected);
+        }
+    }
 }
