@@ -19,6 +19,7 @@
 
 mod matching;
 mod object;
+mod wake;
 
 use super::COMPONENT;
 use super::difference::difference;
@@ -26,18 +27,21 @@ use crate::boxed::{Boxed, BoxedReconciler};
 use crate::setup::Setup;
 use k8s_openapi::api::core::v1 as core;
 use kube_core::params::{DeleteParams, Patch, Preconditions};
+use matching::Wanted;
 use object::{
     Claim, Class, Volume, annotation, by_claim, by_volume, claim_key, has_class, simulated, version,
 };
 use serde_json::{Value, json};
-use setpoint_informer::{Event, Object};
+use setpoint_informer::Object;
 use setpoint_object::label::Selector;
 use setpoint_object::quantity::Quantity;
 use setpoint_runtime::client::ignore_not_found;
 use setpoint_runtime::{
     Action, BoxError, Client, Context, Controller, Manager, ObjectReference, Request, Watch,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use wake::{first, of_claim, of_class, of_volume};
 
 /// The provisioner of classes whose volumes this controller makes. They have no storage.
 pub const PROVISIONER: &str = "volumes.setpoint.dev/simulated";
@@ -50,12 +54,14 @@ const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const BETA_STORAGE_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// The index of volumes by their claim: `namespace/name`, or [`NONE`].
+/// The index of volumes by their claim: `namespace/name`.
 const BY_CLAIM: &str = "claim";
-/// The index of claims by the volume that they name, or [`NONE`].
+/// The index of volumes without a claim.
+const BY_CAPACITY: &str = "capacity";
+/// The index of claims by the volume that they name.
 const BY_VOLUME: &str = "volume";
-/// The value of both indexes for objects without the other one.
-const NONE: &str = "";
+/// The index of claims that name no volume.
+const BY_REQUEST: &str = "request";
 
 /// The controller of volumes and claims.
 #[derive(Clone, Debug)]
@@ -74,9 +80,11 @@ impl VolumeBinder {
     ///
     /// If the manager refuses it, for example because it has one of that name.
     pub fn add_to(self, manager: &mut Manager) -> Result<(), BoxError> {
+        let claims = Watch::<Claim>::new().index(BY_VOLUME, by_volume);
+        let volumes = Watch::<Volume>::new().index(BY_CLAIM, by_claim);
         let controller = Controller::builder(NAME)
-            .watches_with(Watch::<Claim>::new().index(BY_VOLUME, by_volume), of_claim)
-            .watches_with(Watch::<Volume>::new().index(BY_CLAIM, by_claim), of_volume)
+            .watches_with(claims.index(BY_REQUEST, matching::by_request), of_claim)
+            .watches_with(volumes.index(BY_CAPACITY, matching::by_capacity), of_volume)
             .watches_with(Watch::<Class>::new(), of_class)
             .concurrency(1)
             .sync_timeout(None)
@@ -84,41 +92,6 @@ impl VolumeBinder {
         manager.add(controller)?;
         Ok(())
     }
-}
-
-/// A claim, and the volumes that depend on it.
-fn of_claim(event: &Event<Claim>, client: &Client) -> Vec<Request> {
-    let key = event.key();
-    let mut keys = vec![key.clone()];
-    let volumes = client.api::<Volume>().select().index(BY_CLAIM, claim_key(key)).all();
-    keys.extend(volumes.unwrap_or_default().iter().map(|volume| volume.key()));
-    keys
-}
-
-/// A volume, and the claims that may be bound to it.
-fn of_volume(event: &Event<Volume>, client: &Client) -> Vec<Request> {
-    let key = event.key();
-    let mut keys = vec![key.clone()];
-    let volume = event.object().and_then(|volume: &Object<Volume>| volume.get().ok());
-    keys.extend(volume.as_ref().and_then(|volume| volume.claim()));
-    let is_free = volume.is_some_and(|volume| volume.spec["claimRef"].is_null());
-    let names = [Some(&*key.name), is_free.then_some(NONE)];
-    let claims = names.into_iter().flatten().flat_map(|name| naming(client, name));
-    keys.extend(claims.map(|claim| claim.key()));
-    keys
-}
-
-/// The claims that wait for a class.
-fn of_class(event: &Event<Class>, client: &Client) -> Vec<Request> {
-    let class = &*event.key().name;
-    let waiting = naming(client, NONE).into_iter();
-    let waiting = waiting.filter(|claim| claim.class().is_empty() || claim.class() == class);
-    waiting.map(|claim| claim.key()).collect()
-}
-
-/// The claims that name a volume, or [`NONE`].
-fn naming(client: &Client, volume: &str) -> Vec<Arc<Claim>> {
-    client.api::<Claim>().select().index(BY_VOLUME, volume).all().unwrap_or_default()
 }
 
 struct Binder;
@@ -180,16 +153,15 @@ impl Pass<'_> {
             "" => None,
             name => self.client.api::<Class>().get(&Request::cluster(name))?,
         };
-        let mode = class.as_ref().and_then(|class| class.volume_binding_mode.as_deref());
-        let waits = mode == Some("WaitForFirstConsumer");
-        // Those that are reserved for the claim, and free ones.
-        let of = |key: &str| self.client.api::<Volume>().select().index(BY_CLAIM, key).all();
-        let mut volumes = of(&claim_key(&claim.key()))?;
-        if !waits {
-            volumes.extend(of(NONE)?);
-        }
-        if let Some(volume) = matching::best(claim, volumes.iter().map(|volume| &**volume), waits) {
+        let waits = class.as_ref().is_some_and(|class| class.waits());
+        let wanted = Wanted::by(claim);
+        let reserved = self.client.api::<Volume>().select();
+        let reserved = reserved.index(BY_CLAIM, claim_key(&claim.key())).all()?;
+        if let Some(volume) = wanted.reserved(reserved.iter().map(|volume| &**volume)) {
             return self.bind(volume, claim).await;
+        }
+        if !waits && let Some(volume) = self.best(&wanted)? {
+            return self.bind(&volume, claim).await;
         }
         if self.assign_default_class(claim).await? {
             return Ok(());
@@ -204,6 +176,48 @@ impl Pass<'_> {
             self.record(claim, "FailedBinding", note);
         }
         self.set_claim(claim, "Pending", None).await.map(drop)
+    }
+
+    /// The free volume that fits a claim best.
+    fn best(&self, wanted: &Wanted<'_>) -> Result<Option<Arc<Volume>>, BoxError> {
+        for range in wanted.ranges() {
+            let fitting = |volume: &Object<Volume>| {
+                volume.get().ok().filter(|volume| wanted.is_met_by_free(volume))
+            };
+            let found = first(&self.client, BY_CAPACITY, range, fitting)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A free volume: binds claims that it fits, until it has one. A claim may prefer another
+    /// volume.
+    async fn offer(&self, volume: &Volume) -> Result<(), BoxError> {
+        let class = self.client.api::<Class>().get(&Request::cluster(volume.class()))?;
+        if class.is_some_and(|class| class.waits()) {
+            return Ok(());
+        }
+        let mut tried = BTreeSet::new();
+        loop {
+            let fitting = |claim: &Object<Claim>| {
+                let claim = claim.get().ok().filter(|claim| !tried.contains(&claim.key()))?;
+                Wanted::by(&claim).is_met_by_free(volume).then_some(claim)
+            };
+            let range = matching::requests_of(volume);
+            let Some(claim) = first(&self.client, BY_REQUEST, range, fitting)? else {
+                return Ok(());
+            };
+            tried.insert(claim.key());
+            self.unbound(&claim).await?;
+            self.client.api::<Volume>().lister_own().await?;
+            self.client.api::<Claim>().lister_own().await?;
+            let is_free = |volume: Arc<Volume>| volume.spec["claimRef"].is_null();
+            if !self.get_volume(volume.name())?.is_some_and(is_free) {
+                return Ok(());
+            }
+        }
     }
 
     /// A claim that names its volume.
@@ -453,7 +467,11 @@ impl Pass<'_> {
     async fn volume(&self, volume: &Volume) -> Result<(), BoxError> {
         let uid = volume.spec["claimRef"]["uid"].as_str().unwrap_or_default();
         let Some(key) = volume.claim().filter(|_| !uid.is_empty()) else {
-            return self.set_volume(volume, "Available", "").await.map(drop);
+            // Otherwise its claims are looked for when the cache shows the phase.
+            return match volume.phase() {
+                "Available" => self.offer(volume).await,
+                _ => self.set_volume(volume, "Available", "").await.map(drop),
+            };
         };
         let is_it = |claim: &Claim| claim.uid() == uid;
         let cached = self.client.api::<Claim>().get(&key)?.filter(|claim| is_it(claim));

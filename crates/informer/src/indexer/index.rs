@@ -6,6 +6,7 @@ use crate::key::Key;
 use crate::object::{AnyValue, DecodeError, Object, Raw};
 use kube_core::Resource;
 use serde::de::DeserializeOwned;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Returns the values of an object in an index: zero or more (IDX-2).
@@ -198,6 +199,16 @@ impl Index {
 
     pub(super) fn tree(&self, value: &str) -> Option<&Tree<Raw>> {
         self.postings.get(value_ref(value)).map(|posting| &posting.objects)
+    }
+
+    /// The objects of each value from one on, by value.
+    pub(super) fn range<'a>(
+        &'a self,
+        values: Range<&'a str>,
+    ) -> impl Iterator<Item = &'a Tree<Raw>> {
+        let from = self.postings.from(value_ref(values.start));
+        let within = from.take_while(move |posting| *posting.value.name < *values.end);
+        within.map(|posting| &posting.objects)
     }
 
     pub(super) fn distinct(&self) -> impl Iterator<Item = &Arc<str>> {

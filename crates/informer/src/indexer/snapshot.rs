@@ -8,6 +8,7 @@ use crate::object::{Object, Raw};
 use setpoint_object::label::Selector;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The whole cache at one moment, for several reads that must agree with each other. Taking one
@@ -121,6 +122,21 @@ impl<K> Snapshot<K> {
             return Ok(self.namespace(value));
         }
         Ok(Objects::posted(self.index(index)?.tree(value), None))
+    }
+
+    /// The objects of a range of an index's values, by value and then by key: for values that are
+    /// made to be sorted, such as numbers of one width. An object with several of the values comes
+    /// several times. Copies nothing; finds the first one in logarithmic time.
+    ///
+    /// # Errors
+    /// If there is no such index (IDX-4); the one by namespace has no ranges.
+    pub fn index_range<'a>(
+        &'a self,
+        index: &str,
+        values: Range<&'a str>,
+    ) -> Result<impl Iterator<Item = Object<K>> + 'a, UnknownIndex> {
+        let trees = self.index(index)?.range(values);
+        Ok(trees.flat_map(|tree| Objects::posted(Some(tree), None)))
     }
 
     /// The objects that may match a selector, of all namespaces or of one, by key: those with the

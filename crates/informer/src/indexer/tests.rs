@@ -463,3 +463,25 @@ async fn stream_of_a_query_reads_one_snapshot_and_yields_to_other_tasks() {
     assert_eq!(lister.len(), 0);
     assert_eq!(decoded.count(), 1999);
 }
+
+#[test]
+fn a_range_of_an_index_is_sorted_by_value() {
+    let mut indexer = Indexer::new();
+    let by_number: ObjectIndexFn<ConfigMap> = Arc::new(|object| {
+        Ok(object.label("k0").map(|value| value.into_owned()).into_iter().collect())
+    });
+    indexer.add_indices([("number".into(), by_number)]).unwrap();
+    for (n, value) in [5, 3, 9, 3, 7].into_iter().enumerate() {
+        indexer.upsert(labelled(n, 0, &[(0, value)], CachePolicy::Compact)).unwrap();
+    }
+    let snapshot = indexer.snapshot();
+    let range = |first, end| -> Vec<String> {
+        let objects = snapshot.index_range("number", first..end).unwrap();
+        objects.map(|object| object.label("k0").unwrap().into_owned()).collect()
+    };
+    assert_eq!(range("v3", "v9"), ["v3", "v3", "v5", "v7"]);
+    assert_eq!(range("", "w"), ["v3", "v3", "v5", "v7", "v9"]);
+    assert_eq!(range("v4", "v5"), [""; 0]);
+    assert_eq!(range("v9", "v3"), [""; 0]);
+    assert!(snapshot.index_range("other", "".."w").is_err());
+}

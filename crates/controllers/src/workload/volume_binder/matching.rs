@@ -5,6 +5,12 @@ use serde_json::Value;
 use setpoint_object::label::Selector;
 use setpoint_object::quantity::Quantity;
 use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// Number of access modes that there are.
+const MODES_MAX: usize = 4;
+/// Comes after all names and numbers.
+const LAST: char = char::MAX;
 
 /// The amount in `map.storage`; zero if there is none.
 pub(super) fn storage(map: &Value) -> Quantity {
@@ -68,52 +74,116 @@ impl Volume {
     }
 }
 
-/// The volume that fits a claim best: one that is reserved for it, or the one with the fewest
-/// modes, the smallest capacity, and the first name. If the claim waits for its consumer, only a
-/// reserved one.
-pub(super) fn best<'v>(
-    claim: &Claim,
-    volumes: impl Iterator<Item = &'v Volume>,
-    waits: bool,
-) -> Option<&'v Volume> {
-    let requested = storage(&claim.spec["resources"]["requests"]);
-    let wanted = modes(&claim.spec);
-    // A selector that cannot be read matches nothing.
-    let selector = match &claim.spec["selector"] {
-        Value::Null => Some(Selector::everything()),
-        selector => Selector::from_object(selector).ok().flatten(),
-    };
-    let is_selected = |volume: &Volume| {
+/// A claim, and what it asks of volumes.
+pub(super) struct Wanted<'c> {
+    claim: &'c Claim,
+    size: Quantity,
+    modes: BTreeSet<&'c str>,
+    /// `None`: cannot be read, matches nothing.
+    selector: Option<Selector>,
+}
+
+impl<'c> Wanted<'c> {
+    pub(super) fn by(claim: &'c Claim) -> Self {
+        let selector = match &claim.spec["selector"] {
+            Value::Null => Some(Selector::everything()),
+            selector => Selector::from_object(selector).ok().flatten(),
+        };
+        let size = storage(&claim.spec["resources"]["requests"]);
+        Self { claim, size, modes: modes(&claim.spec), selector }
+    }
+
+    /// Whether a volume has the size, the modes and the attributes.
+    fn is_met_by(&self, volume: &Volume) -> bool {
+        volume.metadata.deletion_timestamp.is_none()
+            && !storage(&volume.spec["capacity"]).compare(&self.size).is_lt()
+            && !volume.has_other_mode(self.claim)
+            && attributes(&volume.spec) == attributes(&self.claim.spec)
+            && self.modes.is_subset(&modes(&volume.spec))
+    }
+
+    /// Whether a volume that is free may be bound to the claim.
+    pub(super) fn is_met_by_free(&self, volume: &Volume) -> bool {
         let labels = volume.metadata.labels.as_ref();
-        selector.as_ref().is_some_and(|selector| {
-            selector.matches(|label| labels?.get(label).map(String::as_str))
+        let is_selected =
+            |selector: &Selector| selector.matches(|label| labels?.get(label).map(String::as_str));
+        volume.spec["claimRef"].is_null()
+            && volume.phase() == "Available"
+            && volume.class() == self.claim.class()
+            && self.is_met_by(volume)
+            && self.selector.as_ref().is_some_and(is_selected)
+    }
+
+    /// The best of the volumes that are reserved for the claim: the one with the fewest modes, the
+    /// smallest capacity, and the first name.
+    pub(super) fn reserved<'v>(
+        &self,
+        volumes: impl Iterator<Item = &'v Volume>,
+    ) -> Option<&'v Volume> {
+        let fitting =
+            volumes.filter(|volume| volume.is_bound_to(self.claim) && self.is_met_by(volume));
+        fitting.min_by(|one, other| {
+            let size = |volume: &Volume| storage(&volume.spec["capacity"]);
+            let n_modes = |volume: &Volume| modes(&volume.spec).len();
+            (n_modes(one).cmp(&n_modes(other)))
+                .then_with(|| size(one).compare(&size(other)))
+                .then_with(|| one.name().cmp(other.name()))
         })
-    };
-    let fitting = volumes.filter(|volume| {
-        let is_free = volume.spec["claimRef"].is_null() || volume.is_bound_to(claim);
-        is_free
-            && volume.metadata.deletion_timestamp.is_none()
-            && !storage(&volume.spec["capacity"]).compare(&requested).is_lt()
-            && !volume.has_other_mode(claim)
-            && attributes(&volume.spec) == attributes(&claim.spec)
-            && wanted.is_subset(&modes(&volume.spec))
-    });
-    let candidates = fitting.filter(|volume| {
-        volume.is_bound_to(claim)
-            || !waits
-                && volume.status["phase"] == "Available"
-                && volume.class() == claim.class()
-                && is_selected(volume)
-    });
-    candidates.min_by(|one, other| {
-        let is_other = |volume: &Volume| !volume.is_bound_to(claim);
-        let size = |volume: &Volume| storage(&volume.spec["capacity"]);
-        is_other(one)
-            .cmp(&is_other(other))
-            .then_with(|| modes(&one.spec).len().cmp(&modes(&other.spec).len()))
-            .then_with(|| size(one).compare(&size(other)))
-            .then_with(|| one.name().cmp(other.name()))
-    })
+    }
+
+    /// The ranges of the index of free volumes that may be bound to the claim: by the number of
+    /// their modes, and in them by capacity and name. So the first one that fits is the best.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range<String>> {
+        let group = group(self.claim.class(), &self.claim.spec);
+        let size = sortable(&self.size);
+        let fewest = self.modes.len().max(1);
+        (fewest..=MODES_MAX)
+            .map(move |n| format!("{group}{n}\0{size}")..format!("{group}{n}\0{LAST}"))
+    }
+}
+
+/// The function of the index of free volumes: groups of those that the same claims ask for, in them
+/// by the number of modes and by capacity.
+pub(super) fn by_capacity(volume: &Volume) -> Vec<String> {
+    if !volume.spec["claimRef"].is_null() {
+        return Vec::new();
+    }
+    let group = group(volume.class(), &volume.spec);
+    let size = sortable(&storage(&volume.spec["capacity"]));
+    let n_modes = modes(&volume.spec).len().clamp(1, MODES_MAX);
+    vec![format!("{group}{n_modes}\0{size}")]
+}
+
+/// The function of the index of claims without a volume: the same groups, in them by what the
+/// claims ask for.
+pub(super) fn by_request(claim: &Claim) -> Vec<String> {
+    if !claim.volume().is_empty() {
+        return Vec::new();
+    }
+    let size = sortable(&storage(&claim.spec["resources"]["requests"]));
+    vec![format!("{}{size}", group(claim.class(), &claim.spec))]
+}
+
+/// The range of the index of claims without a volume that a volume is large enough for.
+pub(super) fn requests_of(volume: &Volume) -> Range<String> {
+    let group = group(volume.class(), &volume.spec);
+    let size = sortable(&storage(&volume.spec["capacity"]));
+    group.clone()..format!("{group}{size}{LAST}")
+}
+
+/// The range of the index of claims without a volume that are of a class.
+pub(super) fn requests_of_class(class: &str) -> Range<String> {
+    format!("{class}\0")..format!("{class}\0{LAST}")
+}
+
+/// What a volume and its claim have in common.
+fn group(class: &str, spec: &Value) -> String {
+    format!("{class}\0{}\0{}\0", mode(spec), attributes(spec))
+}
+
+/// An amount of bytes, sorted as text. Those of a byte are one.
+fn sortable(size: &Quantity) -> String {
+    format!("{:019}", size.value().max(0))
 }
 
 #[cfg(test)]
@@ -161,22 +231,38 @@ mod tests {
             volume("many", "2Gi", many),
             volume("gold", "2Gi", gold.clone()),
         ];
-        let best = |spec: Value, all: &[Volume], waits: bool| {
-            let found = super::best(&claim(spec), all.iter(), waits);
+        let best = |spec: Value, all: &[Volume]| {
+            let claim = claim(spec);
+            let wanted = Wanted::by(&claim);
+            let mut free: Vec<_> = all
+                .iter()
+                .flat_map(|v| by_capacity(v).into_iter().map(move |at| (at, v)))
+                .collect();
+            free.sort_by(|one, other| (&one.0, one.1.name()).cmp(&(&other.0, other.1.name())));
+            let within = |range: Range<String>| {
+                free.iter().filter(move |(at, _)| range.contains(at)).map(|(_, volume)| *volume)
+            };
+            let fitting = |volume: &&Volume| wanted.is_met_by_free(volume);
+            let found = wanted
+                .reserved(all.iter())
+                .or_else(|| wanted.ranges().flat_map(within).find(fitting));
+            // A volume finds its claims, too.
+            if let Some(found) = found.filter(|volume| volume.spec["claimRef"].is_null()) {
+                assert!(requests_of(found).contains(&by_request(&claim)[0]));
+            }
+            assert!(requests_of_class(claim.class()).contains(&by_request(&claim)[0]));
             found.map_or("", Volume::name).to_owned()
         };
-        assert_eq!(best(json!({}), &all, false), "also");
-        assert_eq!(best(json!({}), &all, true), "", "it waits");
-        assert_eq!(best(block, &all, false), "block");
-        assert_eq!(best(gold, &all, false), "gold");
-        assert_eq!(best(json!({"accessModes": ["ReadWriteMany"]}), &all, false), "many");
+        assert_eq!(best(json!({}), &all), "also");
+        assert_eq!(best(block, &all), "block");
+        assert_eq!(best(gold, &all), "gold");
+        assert_eq!(best(json!({"accessModes": ["ReadWriteMany"]}), &all), "many");
         let selector = json!({"selector": {"matchLabels": {"v": "large"}}});
-        assert_eq!(best(selector, &all, false), "large");
+        assert_eq!(best(selector, &all), "large");
         let large = json!({"resources": {"requests": {"storage": "10Gi"}}});
-        assert_eq!(best(large, &all, false), "");
+        assert_eq!(best(large, &all), "");
         let reserved = [volume("fits", "3Gi", json!({})), volume("mine", "20Gi", mine)];
-        assert_eq!(best(json!({}), &reserved, false), "mine");
-        assert_eq!(best(json!({}), &reserved, true), "mine", "also while it waits");
+        assert_eq!(best(json!({}), &reserved), "mine");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Claims, volumes and classes as the binder sees them.
 
-use super::{BIND_COMPLETED, BOUND_BY_CONTROLLER, NONE, PROVISIONED_BY, PROVISIONER, matching};
+use super::{BIND_COMPLETED, BOUND_BY_CONTROLLER, PROVISIONED_BY, PROVISIONER, matching};
 use crate::workload::view::view;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
@@ -68,6 +68,13 @@ impl Claim {
     }
 }
 
+impl Class {
+    /// Whether its claims wait for their first consumer.
+    pub(super) fn waits(&self) -> bool {
+        self.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
+    }
+}
+
 impl Volume {
     /// Whether the binder has made it.
     pub(super) fn is_simulated(&self) -> bool {
@@ -95,15 +102,12 @@ impl Volume {
 
 /// The function of the index by claim.
 pub(super) fn by_claim(volume: &Volume) -> Vec<String> {
-    match volume.claim() {
-        Some(claim) => vec![claim_key(&claim)],
-        None => vec![NONE.to_owned()],
-    }
+    volume.claim().iter().map(claim_key).collect()
 }
 
 /// The function of the index by volume.
 pub(super) fn by_volume(claim: &Claim) -> Vec<String> {
-    vec![claim.volume().to_owned()]
+    Some(claim.volume().to_owned()).filter(|volume| !volume.is_empty()).into_iter().collect()
 }
 
 pub(super) fn claim_key(claim: &Request) -> String {
