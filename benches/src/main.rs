@@ -2,11 +2,11 @@
 //!
 //! `cargo xtask bench` builds the shipped program and this one for release, measures the API server
 //! and rewrites its part of `benches/RESULTS.md`. With one of `api`, `load`, `informer`,
-//! `workqueue`, `runtime`, `storage`, `watch`, `planes`, `envtest`, `scale`, `scaling` and
+//! `workqueue`, `runtime`, `storage`, `watch`, `planes`, `envtest`, `scale`, `crowd`, `scaling` and
 //! `instructions` it does the same for the API over HTTPS, the API beside kube-apiserver,
 //! informers, the work queue, controllers, storage, watchers, idle control planes, test
-//! environments, thousands of pods, the growth of operations with their objects, and the
-//! instructions of requests.
+//! environments, thousands of pods, crowded namespaces, the growth of operations with their objects,
+//! and the instructions of requests.
 //! Figures of one run can be compared; figures of different machines or days cannot. Each figure is
 //! shown with its goal.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
@@ -15,6 +15,7 @@ mod api;
 mod client;
 mod conversion;
 mod crds;
+mod crowd;
 mod definitions;
 mod definitions_memory;
 mod envtest;
@@ -83,6 +84,8 @@ enum Command {
     Envtest(envtest::Args),
     /// Measure large and many CustomResourceDefinitions, and write their table.
     Crds(crds::Args),
+    /// Measure many objects of a kind in one namespace, and write their table.
+    Crowd(crowd::Args),
     /// Print the cost of scanning one Pod's bytes.
     Scan,
     /// Measure the work queue, and write its table.
@@ -130,6 +133,7 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Step(args)) => instructions::run(&args),
         Some(Command::Envtest(args)) => envtest::measure(&args),
         Some(Command::Crds(args)) => crds::measure(&args),
+        Some(Command::Crowd(args)) => crowd::measure(&args),
         Some(Command::Scan) => {
             scan::measure();
             Ok(())

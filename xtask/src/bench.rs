@@ -16,8 +16,8 @@ pub(crate) struct Args {
     #[arg(long)]
     guided: bool,
     /// Arguments of the bench program: `api`, `load`, `informer`, `workqueue`, `runtime`,
-    /// `storage`, `watch`, `planes`, `envtest`, `gate`, `scale`, `scaling` or `instructions` for
-    /// their tables, including peers; none: the API server's.
+    /// `storage`, `watch`, `planes`, `envtest`, `gate`, `scale`, `crowd`, `scaling` or
+    /// `instructions` for their tables, including peers; none: the API server's.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if matches!(
         what,
-        None | Some("api" | "crds" | "envtest" | "load" | "scale" | "storage" | "watch")
+        None | Some("api" | "crds" | "crowd" | "envtest" | "load" | "scale" | "storage" | "watch")
     ) {
         // Measurements from outside use the shipped build.
         let program = if args.guided { guided::build()? } else { program::build("dist")? };
