@@ -14,6 +14,7 @@
 //! |---------------------------------------|-------------------------------------------------------------------------------------|
 //! | a predicate, or a filter              | passes: the object's own key, or the keys that the handler adds, are queued         |
 //! | an event handler, or a map of a watch | is handled again after a second, and then with back-off; others are not delayed     |
+//! | an index function, or the transform   | is handled; the object has no values in that index, or is stored as it arrived      |
 //! | a map of a channel                    | is lost, because the map took it: logged and counted                                |
 //! | the start or run of a custom source   | fails the controller, and so the manager                                            |
 //!

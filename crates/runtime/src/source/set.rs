@@ -112,10 +112,13 @@ pub struct SourceStatus {
     /// The last failure of its informer with its causes, if the cache is not up to date. For a type
     /// cached by namespace: the first failing namespace with its failure, and how many others fail.
     pub degraded: Option<String>,
-    /// How often its predicates, the controller's filters and its event handler or map have
-    /// panicked: see the [module](crate::source).
+    /// How often its predicates, the controller's filters, its event handler or map, and the index
+    /// functions and the transform of its cache have panicked: see the [module](crate::source).
+    /// Watches of one type share a cache, and count the panics of its functions each.
     pub panics: u64,
-    /// The last of these panics: the function, the object if it is a watch, and the message.
+    /// The last of these panics: the function, the object if it is a watch, and the message. A
+    /// panic of an index function or the transform is here only while no other function has
+    /// panicked.
     pub last_panic: Option<String>,
     /// Objects with events that wait for a retry.
     pub retrying: usize,
@@ -475,13 +478,14 @@ impl<R> Watched<R> {
 
     fn status(&self) -> SourceStatus {
         let (statuses, panics) = (self.feed.statuses(), self.feed.panics());
+        let of_caches = || statuses.iter().find_map(|member| member.status.last_panic.as_deref());
         SourceStatus {
             has_stopped: statuses.iter().any(|member| member.status.has_stopped),
             resource: self.resource.to_string(),
             has_synced: self.registration.as_ref().is_some_and(CacheRegistration::has_synced),
             degraded: degraded(&statuses),
-            panics: panics.n,
-            last_panic: panics.last,
+            panics: panics.n + statuses.iter().map(|member| member.status.panics).sum::<u64>(),
+            last_panic: panics.last.or_else(|| of_caches().map(str::to_owned)),
             retrying: panics.n_waiting,
             lost: panics.n_lost,
         }

@@ -66,6 +66,29 @@ async fn event_passes_if_its_predicate_or_filter_panics() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn panic_of_an_index_function_is_counted_and_the_event_is_handled() {
+    let watch = Watch::<ConfigMap>::new().index("first-datum", |map| {
+        assert_ne!(map.metadata.name.as_deref(), Some("b"), "no data");
+        Vec::new()
+    });
+    let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
+    server.put(MAPS, config_map("a"));
+    let controller = Controller::builder("config").for_(watch).build(namer(&trace));
+    let (running, handle) = run(&server, controller.unwrap());
+    settle().await;
+    assert_eq!((handle.sources()[0].panics, handle.sources()[0].last_panic.as_deref()), (0, None));
+    server.put(MAPS, config_map("b"));
+    settle().await;
+    expect!["a · b"].assert_eq(&trace.take());
+    let source = &handle.sources()[0];
+    assert_eq!((source.panics, source.retrying, source.lost), (1, 0, 0));
+    let last = source.last_panic.as_deref().unwrap();
+    let start = "the function of the index \"first-datum\" panicked for default/b: ";
+    assert!(last.starts_with(start) && last.contains("no data"), "{last}");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn event_whose_handler_panics_is_retried_with_back_off_and_does_not_delay_others() {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     let n_calls = Arc::new(AtomicU32::new(0));
