@@ -420,10 +420,11 @@ const MODULES: &[(&str, &[&[&str]])] = &[
         "informer",
         &[
             &["backoff", "decode", "key", "metrics", "policy", "resource_type", "slices"],
-            &["failure", "transform"],
+            &["transform"],
             &["source"],
             &["record"],
             &["delta", "object"],
+            &["failure"],
             // A store answers the questions of a delta queue.
             &["event", "indexer"],
             &["intake", "handler"],

@@ -79,6 +79,7 @@ pub mod pod_certificates;
 pub mod pool_status;
 pub mod protection;
 pub mod quota;
+mod readable;
 mod selection;
 pub mod service_cidr;
 mod setup;

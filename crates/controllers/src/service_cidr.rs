@@ -16,6 +16,7 @@
 use crate::api::{Api, RequestError, ignore_not_found};
 use crate::boxed::{Boxed, BoxedReconciler};
 use crate::protection::{release, set_finalizers};
+use crate::readable::readable;
 use crate::setup::Setup;
 use bytes::Bytes;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
@@ -23,7 +24,6 @@ use kube_core::metadata::PartialObjectMeta;
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_object::cidr::Given;
-use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_runtime::{Action, BoxError, Client, Context, Controller, Manager, Request, Watch};
@@ -95,7 +95,7 @@ impl ServiceCidrs {
 /// The ranges that wait for their finalizer to be removed.
 fn deleted_ranges(client: &Client) -> Vec<Request> {
     let ranges = client.metadata::<ServiceCIDR>();
-    let all = ranges.list(None, &Selector::everything()).unwrap_or_default();
+    let all = readable(&ranges.select());
     let deleted = all.iter().filter(|range| range.metadata.deletion_timestamp.is_some());
     deleted.map(|range| Request::of(&**range)).collect()
 }

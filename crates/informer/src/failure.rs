@@ -1,6 +1,7 @@
 //! Failures shared by several stages: an informer that has stopped, and panics of user functions.
 
 use crate::key::Key;
+use crate::object::DecodeError;
 pub(crate) use setpoint_object::error::chain;
 use setpoint_object::panic;
 use std::any::Any;
@@ -13,16 +14,21 @@ use std::sync::Arc;
 #[error("the informer has stopped")]
 pub struct Stopped;
 
-/// Catches, logs and reports panics of the user's functions.
+/// Catches, logs and reports failures of the user's functions.
 #[derive(Clone, Default)]
-pub(crate) struct Panics(Option<Report>);
+pub(crate) struct Failures(Option<Arc<dyn FailureObserver>>);
 
-/// The receiver of the text of each panic.
-type Report = Arc<dyn Fn(Arc<str>) + Send + Sync>;
+/// Receives the failures of the user's functions.
+pub(crate) trait FailureObserver: Send + Sync {
+    /// A function panicked.
+    fn panicked(&self, text: Arc<str>);
+    /// An object has no values in an index, because it does not fit the type of its function.
+    fn unindexed(&self, index: &Arc<str>, error: DecodeError);
+}
 
-impl Panics {
-    pub(crate) fn new(report: impl Fn(Arc<str>) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(report)))
+impl Failures {
+    pub(crate) fn new(observer: Arc<dyn FailureObserver>) -> Self {
+        Self(Some(observer))
     }
 
     /// Runs a function of the user. `None` if it panicked.
@@ -38,8 +44,16 @@ impl Panics {
     fn note(&self, what: impl fmt::Display, key: &Key, panic: &(dyn Any + Send)) {
         let message = panic::message(panic);
         tracing::error!(%key, "{what} panicked: {message}");
-        if let Some(report) = &self.0 {
-            report(Arc::from(format!("{what} panicked for {key}: {message}")));
+        if let Some(observer) = &self.0 {
+            observer.panicked(Arc::from(format!("{what} panicked for {key}: {message}")));
+        }
+    }
+
+    /// Reports an object that does not fit the type of an index function.
+    pub(crate) fn unindexed(&self, index: &Arc<str>, error: DecodeError) {
+        match &self.0 {
+            Some(observer) => observer.unindexed(index, error),
+            None => tracing::error!("no values in the index {index:?}: {}", chain(&error)),
         }
     }
 }

@@ -12,13 +12,15 @@
 //! Index functions run once per write and without any lock, so they may read the cache and call its
 //! informer. Their values are stored with the object: removing it from an index never depends on
 //! what a function returns later. If a function fails, the write is rejected, so indexes and
-//! objects agree (IDX-5). If it panics, it has no values: the object is stored, but not in that
-//! index.
+//! objects agree (IDX-5). If it panics, or if its type does not fit the object, it has no values:
+//! the object is stored, but not in that index. A cache without the object would tell all its
+//! readers, whatever their types, that the object does not exist.
 
 mod freshness;
 mod index;
 mod lister;
 mod query;
+mod readable;
 mod relist;
 mod snapshot;
 mod transaction;
@@ -27,16 +29,17 @@ mod tree;
 pub use freshness::AtLeastError;
 pub use index::IndexError;
 pub(crate) use index::{
-    Function, Functions, IndexFn, IndexResult, Looked, ObjectIndexFn, values_of,
+    Function, Functions, IndexFn, IndexResult, Looked, NoValues, ObjectIndexFn, values_of,
 };
 pub use lister::{Lister, NamespaceLister, ReadError};
 pub use query::{Query, SelectError, Selected};
+pub use readable::Readable;
 pub(crate) use relist::{Relist, Relisted, Swapped, free};
 pub(crate) use snapshot::ObjectCursor;
 pub use snapshot::{Objects, Snapshot, UnknownIndex};
 pub use transaction::Write;
 
-use crate::failure::Panics;
+use crate::failure::Failures;
 use crate::key::Key;
 use crate::object::{Object, Raw, Untyped};
 use freshness::Announcer;
@@ -60,7 +63,7 @@ pub const LABEL_INDEX: &str = "metadata.labels";
 /// The only writer of a cache; [`Indexer::lister`] returns readers.
 pub struct Indexer<K> {
     state: Arc<RwLock<Arc<State>>>,
-    pub(crate) panics: Panics,
+    pub(crate) failures: Failures,
     announcer: Announcer,
     /// Added objects arrive in any order, so their versions are not the cache's.
     is_replaying: bool,
@@ -112,7 +115,7 @@ impl<K> Default for Indexer<K> {
             functions: Arc::new([]),
             of: PhantomData,
             is_packed: false,
-            panics: Panics::default(),
+            failures: Failures::default(),
             announcer: Announcer::default(),
             is_replaying: false,
         }
@@ -153,7 +156,10 @@ impl<K> Indexer<K> {
         K: 'static,
     {
         self.add_raw_indices(functions.into_iter().map(|(name, function)| {
-            let function = IndexFn::new(move |object, _| function(&object.cast()));
+            let call = move |object: &Raw, _: &mut Looked| {
+                function(&object.cast()).map_err(NoValues::Refused)
+            };
+            let function = IndexFn::new(call);
             (name, function)
         }))
     }
@@ -193,7 +199,7 @@ impl<K> Indexer<K> {
         if is_taken || !function.may_have(&name) {
             return Err(IndexExists(name));
         }
-        Ok(Function::new(name, function, self.panics.clone()))
+        Ok(Function::new(name, function, self.failures.clone()))
     }
 
     /// Adds an index that [`with_index`] built over this snapshot, if that is still the present

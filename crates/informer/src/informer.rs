@@ -165,12 +165,12 @@ impl<K: Cacheable> SharedInformer<K> {
     }
 
     /// Adds an index over typed objects, before or after the start. Under `Compact` each write then
-    /// decodes the object once; an object that does not decode is rejected (IDX-5). Calls the
-    /// function with all cached objects on the caller's thread; the cache and its handlers do not
-    /// wait for it.
+    /// decodes the object once. An object that does not fit `K` has no values in the index, which
+    /// is reported: [`InformerStatus::unindexed`]. Calls the function with all cached objects on
+    /// the caller's thread; the cache and its handlers do not wait for it.
     ///
     /// # Errors
-    /// If the name is taken, the informer has stopped, or a cached object does not decode.
+    /// If the name is taken or the informer has stopped.
     pub fn add_index(
         &self,
         name: impl Into<Arc<str>>,

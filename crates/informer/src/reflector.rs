@@ -28,6 +28,7 @@ pub use round::{ReflectorState, Resync, WATCH_TIMEOUT_MIN};
 use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN, Backoff, SPAN_MAX};
 use crate::delta::{DeltaQueue, Keyed};
 use crate::intake::{Intake, ObjectError};
+use crate::object::DecodeError;
 use crate::resource_type::ResourceType;
 use crate::source::{ListWatch, SourceError};
 use crate::transform::TransformError;
@@ -126,6 +127,18 @@ pub enum ReflectorError {
         /// Why.
         #[source]
         source: ObjectError,
+    },
+    /// An object was stored, but has no values in an index: it does not fit the type of the
+    /// index's function.
+    #[error("an object of {resource} has no values in the index {index:?}")]
+    Unindexed {
+        /// The resource.
+        resource: String,
+        /// The index.
+        index: Arc<str>,
+        /// Why.
+        #[source]
+        source: DecodeError,
     },
 }
 

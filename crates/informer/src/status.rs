@@ -25,6 +25,11 @@ pub struct InformerStatus {
     pub panics: u64,
     /// The last of these panics: the function, the object and the message.
     pub last_panic: Option<Arc<str>>,
+    /// How often an object did not fit the type of an index function. It is stored nevertheless,
+    /// without values in that index: reads by the index miss it.
+    pub unindexed: u64,
+    /// The last of these: the index, the object and the error.
+    pub last_unindexed: Option<Arc<str>>,
 }
 
 /// Why a cache is not up to date. An informer does not give up by default (REF-33), so this is how

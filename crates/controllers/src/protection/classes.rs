@@ -10,6 +10,7 @@
 use super::finalizer::{protect, release};
 use crate::api::Api;
 use crate::boxed::{Boxed, BoxedReconciler};
+use crate::readable::readable;
 use crate::setup::Setup;
 use crate::workload::view::view;
 use k8s_openapi::api::core::v1 as core;
@@ -18,7 +19,6 @@ use kube_core::metadata::PartialObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 use setpoint_informer::Object;
-use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
 use setpoint_runtime::{
     Action, BoxError, Client, Context, Controller, Manager, Predicate, Request, Watch,
@@ -134,7 +134,7 @@ fn has_work(class: &Object<ClassMetadata>) -> bool {
 /// The classes that wait for their finalizer to be removed.
 fn deleted_classes(client: &Client) -> Vec<Request> {
     let classes = client.metadata::<VolumeAttributesClass>();
-    let all = classes.list(None, &Selector::everything()).unwrap_or_default();
+    let all = readable(&classes.select());
     let deleted = all.iter().filter(|class| class.metadata.deletion_timestamp.is_some());
     deleted.map(|class| Request::of(&**class)).collect()
 }

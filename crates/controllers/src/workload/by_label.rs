@@ -6,6 +6,7 @@
 //! a value, or, if there is none, under its namespace alone. So what may select an object with some
 //! labels is under one of these labels, or under the namespace. Only that is decoded and matched.
 
+use crate::readable::readable;
 use kube_core::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -85,8 +86,8 @@ impl Labels {
     where
         K: Cacheable + Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
     {
-        let of = |value| client.api::<K>().select().index(BY_LABEL, value).all();
-        self.values().into_iter().flat_map(|value| of(value).unwrap_or_default()).collect()
+        let of = |value| readable(&client.api::<K>().select().index(BY_LABEL, value));
+        self.values().into_iter().flat_map(of).collect()
     }
 
     /// The values under which everything is that may select one of the states.

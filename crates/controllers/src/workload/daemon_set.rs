@@ -25,6 +25,7 @@ use super::pod_control::rest;
 use super::view::view;
 use super::{COMPONENT, fresh};
 use crate::boxed::{Boxed, BoxedReconciler};
+use crate::readable::readable;
 use crate::setup::Setup;
 use k8s_openapi::api::apps::v1 as apps;
 use node::Node;
@@ -121,7 +122,7 @@ fn all_sets(event: &Event<Node>, client: &Client) -> Vec<Request> {
     {
         return Vec::new();
     }
-    let sets = client.api::<DaemonSet>().list(None, &Selector::everything()).unwrap_or_default();
+    let sets = readable(&client.api::<DaemonSet>().select());
     let key = |set: &Arc<DaemonSet>| {
         Request::new(set.metadata.namespace.as_deref().unwrap_or_default(), set.name())
     };

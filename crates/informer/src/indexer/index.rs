@@ -1,7 +1,7 @@
 //! One index: objects by value. A stored object with its values.
 use super::tree::{HasKey, KeyRef, Tree};
 use super::{LABEL_INDEX, NAMESPACE_INDEX};
-use crate::failure::Panics;
+use crate::failure::Failures;
 use crate::key::Key;
 use crate::object::{AnyValue, DecodeError, Object, Raw};
 use kube_core::Resource;
@@ -16,11 +16,19 @@ pub(crate) struct IndexFn {
     is_by_labels: bool,
 }
 
-type Call = dyn Fn(&Raw, &mut Looked) -> Result<Vec<String>, String> + Send + Sync;
+type Call = dyn Fn(&Raw, &mut Looked) -> Result<Vec<String>, NoValues> + Send + Sync;
+
+/// Why an index function returned no values.
+pub(crate) enum NoValues {
+    /// The object must not be stored.
+    Refused(String),
+    /// The object does not fit the function's type.
+    Undecodable(DecodeError),
+}
 
 impl IndexFn {
     pub(crate) fn new(
-        call: impl Fn(&Raw, &mut Looked) -> Result<Vec<String>, String> + Send + Sync + 'static,
+        call: impl Fn(&Raw, &mut Looked) -> Result<Vec<String>, NoValues> + Send + Sync + 'static,
     ) -> Self {
         Self { call: Arc::new(call), is_by_labels: false }
     }
@@ -85,28 +93,36 @@ pub struct IndexError {
 pub(crate) struct Function {
     pub(super) name: Arc<str>,
     function: IndexFn,
-    panics: Panics,
+    failures: Failures,
 }
 
 impl Function {
-    pub(super) fn new(name: Arc<str>, function: IndexFn, panics: Panics) -> Self {
-        Self { name, function, panics }
+    pub(super) fn new(name: Arc<str>, function: IndexFn, failures: Failures) -> Self {
+        Self { name, function, failures }
     }
 
     /// Calls the function. Returns its values sorted and without duplicates; no values if it
-    /// panics.
+    /// panics, or if the object does not fit its type.
     pub(super) fn values(
         &self,
         object: &Raw,
         looked: &mut Looked,
     ) -> Result<Box<[Arc<str>]>, IndexError> {
         let what = format_args!("the function of the index {:?}", self.name);
-        let values = self.panics.catch(what, object.key(), || (self.function.call)(object, looked));
-        let mut values = values.unwrap_or(Ok(Vec::new())).map_err(|reason| IndexError {
-            index: self.name.clone(),
-            key: object.key().clone(),
-            reason,
-        })?;
+        let values =
+            self.failures.catch(what, object.key(), || (self.function.call)(object, looked));
+        let mut values = match values {
+            Some(Ok(values)) => values,
+            Some(Err(NoValues::Refused(reason))) => {
+                let (index, key) = (self.name.clone(), object.key().clone());
+                return Err(IndexError { index, key, reason });
+            }
+            Some(Err(NoValues::Undecodable(error))) => {
+                self.failures.unindexed(&self.name, error);
+                Vec::new()
+            }
+            None => Vec::new(),
+        };
         values.sort_unstable();
         values.dedup();
         Ok(values.into_iter().map(Arc::from).collect())
@@ -295,9 +311,9 @@ mod tests {
         let functions = ["x", "y", "z"].map(|name| {
             let function = IndexFn::new(move |object, looked| {
                 let decoded = looked.get::<Counted>(object);
-                decoded.map(|_| vec![name.to_owned()]).map_err(|error| error.to_string())
+                decoded.map(|_| vec![name.to_owned()]).map_err(NoValues::Undecodable)
             });
-            Function::new(name.into(), function, Panics::default())
+            Function::new(name.into(), function, Failures::default())
         });
         let values = values_of(&functions, &object).unwrap();
         assert_eq!(values, ["x", "y", "z"].map(|name| Box::from([Arc::from(name)])));

@@ -174,7 +174,8 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Lister<K> {
     /// The objects whose labels match, in the order of their keys.
     ///
     /// # Errors
-    /// If an object does not fit `K`.
+    /// If an object does not fit `K`. [`Readable`](super::Readable) is for callers that can act on
+    /// the others.
     pub fn list(&self, selector: &Selector) -> Result<Vec<Arc<K>>, DecodeError> {
         let snapshot = self.snapshot();
         let objects = snapshot.candidates(selector, None);

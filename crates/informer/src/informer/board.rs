@@ -1,7 +1,8 @@
 //! Publishes the state of an informer.
 use crate::backoff::SPAN_MAX;
-use crate::failure::{Panics, chain};
+use crate::failure::{FailureObserver, chain};
 use crate::metrics::{self, Metrics};
+use crate::object::DecodeError;
 use crate::reflector::{ReflectorError, ReflectorObserver};
 use crate::source::SourceError;
 use crate::status::{Degraded, InformerStatus};
@@ -40,17 +41,6 @@ impl Board {
             resource_version: Mutex::default(),
             metrics,
         }
-    }
-
-    /// Counts panics of the user's functions.
-    pub(super) fn panics(&self) -> Panics {
-        let status = self.status.clone();
-        Panics::new(move |message| {
-            status.send_modify(|status| {
-                status.panics += 1;
-                status.last_panic = Some(message.clone());
-            });
-        })
     }
 
     pub(super) fn last_resource_version(&self) -> Arc<str> {
@@ -141,6 +131,27 @@ impl Board {
         if let Some(on_error) = &self.on_error {
             on_error(error);
         }
+    }
+}
+
+impl FailureObserver for Board {
+    fn panicked(&self, text: Arc<str>) {
+        self.status.send_modify(|status| {
+            status.panics += 1;
+            status.last_panic = Some(text);
+        });
+    }
+
+    fn unindexed(&self, index: &Arc<str>, error: DecodeError) {
+        let (resource, index) = (self.resource.clone(), index.clone());
+        let error = ReflectorError::Unindexed { resource, index, source: error };
+        let text = Arc::from(chain(&error));
+        tracing::error!(resource = self.resource, "{text}");
+        self.status.send_modify(|status| {
+            status.unindexed += 1;
+            status.last_unindexed = Some(text);
+        });
+        self.call_handler(&error);
     }
 }
 

@@ -5,7 +5,8 @@ use super::processor::Processor;
 use super::worker::InformerWorker;
 use super::{Cacheable, Shared, SharedInformer};
 use crate::backoff::{self, SPAN_MAX};
-use crate::indexer::{IndexExists, IndexFn, Indexer, LABEL_INDEX};
+use crate::failure::Failures;
+use crate::indexer::{IndexExists, IndexFn, Indexer, LABEL_INDEX, NoValues};
 use crate::metrics::MetricsRegistry;
 use crate::object::{AnyValue, DECODED_BYTES, Object, Pool, Untyped};
 use crate::policy::CachePolicy;
@@ -145,8 +146,9 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
-    /// Adds an index over typed objects. Under `Compact` each write then decodes the object once;
-    /// an object that does not decode is rejected (IDX-5).
+    /// Adds an index over typed objects. Under `Compact` each write then decodes the object once.
+    /// An object that does not fit `K` has no values in the index, which is reported:
+    /// [`InformerStatus::unindexed`](crate::InformerStatus::unindexed).
     pub fn index(
         mut self,
         name: impl Into<Arc<str>>,
@@ -326,7 +328,7 @@ impl Settings {
         let board = Board::new(self.resource_type.to_string(), self.on_error, metrics.clone());
         let board = Arc::new(board);
         let mut indexer = Indexer::<Untyped>::new();
-        indexer.panics = board.panics();
+        indexer.failures = Failures::new(board.clone());
         // The names are distinct and there are no objects, so this cannot fail.
         let added = indexer.add_raw_indices(self.indices);
         debug_assert!(added.is_ok());
@@ -354,7 +356,7 @@ impl Settings {
             prune,
             self.transform,
             (shared.pool.clone(), of.decode),
-            shared.board.panics(),
+            Failures::new(shared.board.clone()),
             shared.lister.clone(),
         );
         let worker = InformerWorker::new(shared.clone(), self.source, self.reflector, intake, rng)
@@ -380,7 +382,7 @@ pub(super) fn typed<K: Cacheable>(
 ) -> IndexFn {
     IndexFn::new(move |object, looked| match looked.get::<K>(object) {
         Ok(object) => Ok(function(&object)),
-        Err(error) => Err(crate::failure::chain(&error)),
+        Err(error) => Err(NoValues::Undecodable(error)),
     })
 }
 

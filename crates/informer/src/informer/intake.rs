@@ -1,5 +1,5 @@
 //! Converts objects into the form in which the cache stores them.
-use crate::failure::Panics;
+use crate::failure::Failures;
 use crate::indexer::Lister;
 use crate::intake::{Intake, ObjectError};
 use crate::key::{Key, Namespaces};
@@ -33,7 +33,7 @@ pub(super) struct ObjectIntake {
     pool: Arc<Pool>,
     /// Makes the values of [`CachePolicy::Decoded`].
     decoder: Decoder,
-    panics: Panics,
+    failures: Failures,
     /// The cache that the objects go to.
     cache: Lister<Untyped>,
     // State.
@@ -50,7 +50,7 @@ impl ObjectIntake {
         prune: Option<Prune>,
         transform: Option<Transform>,
         (pool, decoder): (Arc<Pool>, Decoder),
-        panics: Panics,
+        failures: Failures,
         cache: Lister<Untyped>,
     ) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl ObjectIntake {
             transform,
             pool,
             decoder,
-            panics,
+            failures,
             cache,
             namespaces: Namespaces::default(),
             training: Training::default(),
@@ -88,7 +88,7 @@ impl ObjectIntake {
             let (copy, head) = self.copy(arrival)?;
             let version = head.resource_version(&copy).into_owned();
             let before = copy.clone();
-            let changed = self.panics.catch("the transform", &key, || transform(copy));
+            let changed = self.failures.catch("the transform", &key, || transform(copy));
             // After a panic the object as it came.
             let json = changed.unwrap_or(Ok(before))?;
             let head = Head::of(&json).map_err(RecordError::from)?;

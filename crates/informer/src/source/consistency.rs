@@ -179,7 +179,7 @@ impl Checked {
         let listed = match timeout(LIST_TIMEOUT, list(&*self.source, &resource_version)).await {
             Ok(Ok(listed)) => listed,
             Ok(Err(error)) => {
-                let error = crate::failure::chain(&error);
+                let error = setpoint_object::error::chain(&error);
                 tracing::info!(error, "the list to compare a streamed list with failed");
                 return;
             }

@@ -183,7 +183,7 @@ async fn ref_9_rejected_list_does_not_change_the_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_25_event_rejected_by_the_store_is_reported_and_the_watch_continues() {
+async fn ref_25_event_that_an_index_cannot_decode_is_reported_and_the_watch_continues() {
     let bad = Step::Frame(WatchFrame::Added(bytes::Bytes::from_static(
         br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"namespace":"ns","name":"bad","resourceVersion":"6"},"data":7}"#,
     )));
@@ -197,7 +197,7 @@ async fn ref_25_event_rejected_by_the_store_is_reported_and_the_watch_continues(
             .on_error(move |_| _ = seen.fetch_add(1, Ordering::Relaxed)),
     );
     pass(10).await;
-    assert_eq!(running.cache(), ["ns/b@7"]);
+    assert_eq!(running.cache(), ["ns/b@7", "ns/bad@6"]);
     assert_eq!(errors.load(Ordering::Relaxed), 1);
     assert_eq!(asked(&script)[1..], [r#"watch "5""#, r#"watch "7""#]);
     running.end().await;

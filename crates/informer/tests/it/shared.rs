@@ -1,8 +1,10 @@
 //! The shared informer: start and end, status, reads.
 use crate::support::*;
 use k8s_openapi::api::core::v1::ConfigMap;
+use setpoint_informer::indexer::Readable;
 use setpoint_informer::source::scripted::{Answer, Script, Step};
 use setpoint_informer::{CachePolicy, HandlerOptions, Object, SharedInformer, Stopped};
+use setpoint_object::label::Selector;
 use std::sync::{Arc, OnceLock};
 
 #[tokio::test(start_paused = true)]
@@ -117,7 +119,7 @@ async fn every_policy_reads_the_same_and_one_bad_object_hides_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idx_5_object_rejected_by_an_index_is_reported_and_others_are_stored() {
+async fn idx_5_object_that_does_not_fit_the_type_of_an_index_is_stored_and_reported() {
     let bad = bytes::Bytes::from_static(
         br#"{"metadata":{"namespace":"ns","name":"bad","resourceVersion":"4"},"data":7}"#,
     );
@@ -128,15 +130,37 @@ async fn idx_5_object_rejected_by_an_index_is_reported_and_others_are_stored() {
     let seen = errors.clone();
     let running = Running::start_with(
         builder(&script)
-            .index("v", |_: &ConfigMap| vec![])
+            .index("v", |_: &ConfigMap| vec!["all".to_owned()])
             .on_error(move |error| seen.lock().push(error.to_string())),
         |informer| drop(output.add(informer)),
     );
     running.informer.synced().await.unwrap();
     settle().await;
-    assert_eq!(running.cache(), ["ns/a@1"]);
-    assert_eq!(output.take(), ["+a@1!"]);
-    assert_eq!(*errors.lock(), ["skipped an object of configmaps"]);
+    assert_eq!(running.cache(), ["ns/a@1", "ns/bad@4"], "readers of other types see it");
+    assert_eq!(output.take(), ["+a@1!", "+bad@4!"]);
+    let reported = "an object of configmaps has no values in the index \"v\"";
+    assert_eq!(*errors.lock(), [reported]);
+    let (informer, status) = (&running.informer, running.informer.status());
+    assert_eq!((status.unindexed, status.panics), (1, 0));
+    let last = status.last_unindexed.unwrap();
+    assert!(last.starts_with(reported) && last.contains("ConfigMap ns/bad"), "{last}");
+
+    let lister = informer.lister();
+    assert_eq!(lister.by_index("v", "all").unwrap().len(), 1);
+    assert!(lister.get("ns", "bad").is_err(), "it is not taken for deleted");
+    assert!(lister.list(&Selector::everything()).is_err());
+    let read: Readable<_> = lister.objects(&Selector::everything()).into_iter().collect();
+    let names = |objects: Vec<Arc<ConfigMap>>| -> Vec<_> {
+        objects.iter().filter_map(|object| object.metadata.name.clone()).collect()
+    };
+    assert_eq!(names(read.objects), ["a"]);
+    assert_eq!(read.unreadable.len(), 1);
+    assert_eq!(read.unreadable[0].key.to_string(), "ns/bad");
+
+    // Neither does it keep later indexes from being added.
+    informer.add_index("late", |_: &ConfigMap| vec!["all".to_owned()]).unwrap();
+    assert_eq!(lister.by_index("late", "all").unwrap().len(), 1);
+    assert_eq!(informer.status().unindexed, 2);
     running.end().await;
 }
 

@@ -36,7 +36,7 @@ point! {
     Slow, Blocked, Panics, Late, Removed, OwnResync, EventAdded, EventInitial, EventUpdated, EventSync, EventDeleted, EventMissed,
     EventNewUid, EventUnknownDeleted, QueueFull,
     // Status of the informer, and reads.
-    Degraded, Recovered, SyncedWaited, WroteThenRead, SnapshotTaken, LateIndex, UndecodableRejected, ObjectSkipped,
+    Degraded, Recovered, SyncedWaited, WroteThenRead, SnapshotTaken, LateIndex, UndecodableUnindexed, ObjectSkipped,
     StoppedEarly, PolicyCompact, PolicyDecoded, PolicyCompressed, PolicyMetadata,
 }
 

@@ -35,9 +35,10 @@
 //! | 15             | `Reference` applies single events, the informer applies batches |
 //! | 16             | frames without a name, of the wrong type or with an unknown verb; repeated items; lists without a version; the number of requests at one instant is bounded |
 //!
-//! It also checks that a snapshot does not change (IDX-3), a rejected object is reported (IDX-5),
-//! the cache is never older than an event (EVT-7), a handler's queue is bounded (SHI-5), a removal
-//! and the end are in time (SHI-7, CTL-1), and no task, handler, object or watch remains.
+//! It also checks that a snapshot does not change (IDX-3), an object that does not fit an index is
+//! reported (IDX-5), the cache is never older than an event (EVT-7), a handler's queue is bounded
+//! (SHI-5), a removal and the end are in time (SHI-7, CTL-1), and no task, handler, object or watch
+//! remains.
 //!
 //! `cargo xtask mutations` compiles the simulator with the module `mutations`, over a copy of the
 //! crate, and checks that it detects each broken rule.

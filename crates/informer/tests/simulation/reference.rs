@@ -20,15 +20,15 @@ pub(crate) struct Reference {
     pub(crate) listing: Vec<(Name, ModelObject)>,
     /// The position of the first list.
     first_list: Option<usize>,
-    /// Whether an index function over typed objects rejects undecodable objects.
-    pub(crate) rejects_undecodable: bool,
+    /// Whether there is an index function over typed objects.
+    pub(crate) has_typed_index: bool,
     /// Whether the transform fails for poisoned objects.
     pub(crate) rejects_poison: bool,
     /// The number of delivered deletions of keys that were not in the cache.
     pub(crate) unknown_deletions: u64,
-    /// The minimum and maximum number of objects that an index function rejected: repetitions in a
-    /// list are counted once in the first, each time in the second.
-    pub(crate) rejected: (u64, u64),
+    /// The minimum number of objects that did not fit the type of an index function: repetitions in
+    /// a list are counted once.
+    pub(crate) unindexed: u64,
     /// The number of delivered objects that must be transformed (FIFO-24). `None` if one was
     /// poisoned, because the objects after it may not have been read.
     pub(crate) to_transform: Option<u64>,
@@ -41,20 +41,24 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    pub(crate) fn new(rejects_undecodable: bool, rejects_poison: bool) -> Self {
+    pub(crate) fn new(has_typed_index: bool, rejects_poison: bool) -> Self {
         Self {
             states: vec![Cache { version: String::new(), objects: Arc::default() }],
             listing: Vec::new(),
             first_list: None,
-            rejects_undecodable,
+            has_typed_index,
             rejects_poison,
             unknown_deletions: 0,
-            rejected: (0, 0),
+            unindexed: 0,
             to_transform: Some(0),
             already_cached: 0,
             needs_list: false,
             is_replaying: false,
         }
+    }
+
+    pub(crate) fn at(&self, position: usize) -> &Cache {
+        &self.states[position]
     }
 
     pub(crate) fn last(&self) -> &Cache {
@@ -71,9 +75,9 @@ impl Reference {
         self.rejects_poison && model.defect == Defect::Poison
     }
 
-    /// Whether an index function fails for an object.
+    /// Whether an object does not fit the type of an index function.
     pub(crate) fn is_undecodable(&self, model: ModelObject) -> bool {
-        self.rejects_undecodable && model.defect == Defect::Undecodable
+        self.has_typed_index && model.defect == Defect::Undecodable
     }
 
     /// Ends the initial events of a streamed list. They are queued in the order of their names.
@@ -87,18 +91,13 @@ impl Reference {
         let items = std::mem::take(&mut self.listing);
         let cached = self.last().objects.clone();
         let mut objects = ModelObjects::new();
-        let mut rejected = BTreeSet::new();
+        let mut unindexed = BTreeSet::new();
         for (name, model) in items {
-            if !self.is_undecodable(model) {
-                objects.insert(name, model);
-                continue;
+            // An object that is cached in this version keeps its index values.
+            if self.is_undecodable(model) && cached.get(&name) != Some(&model) {
+                self.unindexed += u64::from(unindexed.insert(name));
             }
-            self.rejected.0 += u64::from(rejected.insert(name));
-            self.rejected.1 += 1;
-            // The cached version stays, with its index values.
-            if let Some(cached) = cached.get(&name) {
-                objects.insert(name, *cached);
-            }
+            objects.insert(name, model);
         }
         self.reach(Cache { version: version.to_owned(), objects: Arc::new(objects) });
         self.first_list.get_or_insert(self.states.len() - 1);
@@ -111,11 +110,7 @@ impl Reference {
     pub(crate) fn event(&mut self, verb: Verb, name: Name, model: ModelObject) {
         // REF-21: the versions of replayed objects are not the cache's version.
         self.is_replaying &= verb == Verb::Added;
-        if verb != Verb::Deleted && self.is_undecodable(model) {
-            self.rejected.0 += 1;
-            self.rejected.1 += 1;
-            return;
-        }
+        self.unindexed += u64::from(verb != Verb::Deleted && self.is_undecodable(model));
         let mut objects = ModelObjects::clone(&self.last().objects);
         if verb == Verb::Deleted {
             self.unknown_deletions += u64::from(objects.remove(&name).is_none());

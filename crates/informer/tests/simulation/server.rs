@@ -369,10 +369,9 @@ impl State {
     pub(crate) fn check_read(&mut self, change: Change, cached: Option<ModelObject>) {
         let Change { verb, name, model } = change;
         self.count(CoverPoint::WroteThenRead);
-        // A rejected object is not in the cache, and neither is any earlier one. Changes between a
-        // list without a version and its watch are lost.
-        let is_rejected = model.defect != Defect::Plain || self.reference.rejected.1 > 0;
-        if is_rejected || self.reference.needs_list {
+        // A poisoned object is not in the cache, and a reader cannot decode an undecodable one.
+        // Changes between a list without a version and its watch are lost.
+        if model.defect != Defect::Plain || self.reference.needs_list {
             return;
         }
         let is_current = match (verb, cached) {

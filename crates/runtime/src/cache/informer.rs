@@ -152,8 +152,8 @@ impl<K> CacheInformer<K> {
     }
 
     /// The combined status of its informers: synced when all have synced, stopped when one has
-    /// stopped, degraded as the informer that has been degraded for the longest time. Panics are
-    /// those of all.
+    /// stopped, degraded as the informer that has been degraded for the longest time. Panics and
+    /// objects without values in an index are those of all.
     pub fn status(&self) -> InformerStatus {
         let mut statuses = self.statuses().into_iter();
         let mut all = statuses.next().unwrap_or_default();
@@ -163,6 +163,8 @@ impl<K> CacheInformer<K> {
             all.has_given_up |= status.has_given_up;
             all.panics += status.panics;
             all.last_panic = all.last_panic.or(status.last_panic);
+            all.unindexed += status.unindexed;
+            all.last_unindexed = all.last_unindexed.or(status.last_unindexed);
             let degraded = [all.degraded.take(), status.degraded].into_iter().flatten();
             all.degraded = degraded.min_by_key(|degraded| degraded.since);
         }
@@ -224,8 +226,8 @@ impl<K: Cacheable> CacheInformer<K> {
     ///
     /// # Errors
     ///
-    /// The name is taken, an informer has stopped, or a cached object does not decode. In the last
-    /// two cases some informers may already have the index, and reads by it fail.
+    /// The name is taken, or an informer has stopped. Then some informers may already have the
+    /// index, and reads by it fail.
     pub fn add_index(
         &self,
         name: impl Into<Arc<str>>,

@@ -85,7 +85,8 @@ impl<K: Cacheable> Api<K> {
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get).
+    /// As [`get`](Self::get): one object that does not fit the type fails the whole list.
+    /// [`Select::readable`](crate::client::Select::readable) returns the others.
     pub fn list(
         &self,
         namespace: Option<&str>,

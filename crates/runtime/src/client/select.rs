@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kube_core::Resource;
-use setpoint_informer::indexer::{Query, SelectError};
+use setpoint_informer::indexer::{Query, Readable, SelectError};
 use setpoint_informer::{Cacheable, Object, Snapshot};
 use setpoint_object::{field_selector::FieldSelector, label::Selector};
 
@@ -86,9 +86,23 @@ impl<K: Cacheable> Select<K> {
     /// # Errors
     ///
     /// The type or the namespace is not cached or has not synced, there is no such index, or an
-    /// object cannot be decoded.
+    /// object does not fit the type. The error names that object. Nothing is returned then, because
+    /// most callers must not take an object for deleted that they cannot decode:
+    /// [`readable`](Self::readable) is for those that can act on the others.
     pub fn all(&self) -> Result<Vec<Arc<K>>, ClientError> {
         Ok(self.objects()?.iter().map(Object::get).collect::<Result<_, _>>()?)
+    }
+
+    /// The objects that fit the type, sorted by key, and the errors of the others. For callers that
+    /// must not stop for one malformed object, as maps of events and deletions of what is not
+    /// desired any more do not. An index misses objects that do not fit the type of its function:
+    /// [`SourceStatus::unindexed`](crate::source::SourceStatus::unindexed) counts them.
+    ///
+    /// # Errors
+    ///
+    /// As [`objects`](Self::objects).
+    pub fn readable(&self) -> Result<Readable<K>, ClientError> {
+        Ok(self.objects()?.into_iter().collect())
     }
 
     /// The objects, sorted by key, undecoded.

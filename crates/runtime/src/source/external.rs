@@ -214,6 +214,8 @@ impl ChannelState {
             degraded: None,
             panics: panics.n,
             last_panic: panics.last,
+            unindexed: 0,
+            last_unindexed: None,
             retrying: 0,
             lost: panics.n_lost,
         }

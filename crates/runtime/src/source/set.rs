@@ -120,6 +120,11 @@ pub struct SourceStatus {
     /// panic of an index function or the transform is here only while no other function has
     /// panicked.
     pub last_panic: Option<String>,
+    /// How often an object did not fit the type of an index function of its cache, so that reads by
+    /// that index miss it.
+    pub unindexed: u64,
+    /// The last of these: the index, the object and the error.
+    pub last_unindexed: Option<String>,
     /// Objects with events that wait for a retry.
     pub retrying: usize,
     /// Events dropped after a panic, because [too many](super::RETRIED_OBJECTS_MAX) were waiting.
@@ -479,6 +484,7 @@ impl<R> Watched<R> {
     fn status(&self) -> SourceStatus {
         let (statuses, panics) = (self.feed.statuses(), self.feed.panics());
         let of_caches = || statuses.iter().find_map(|member| member.status.last_panic.as_deref());
+        let mut unindexed = statuses.iter().map(|member| member.status.last_unindexed.as_deref());
         SourceStatus {
             has_stopped: statuses.iter().any(|member| member.status.has_stopped),
             resource: self.resource.to_string(),
@@ -486,6 +492,8 @@ impl<R> Watched<R> {
             degraded: degraded(&statuses),
             panics: panics.n + statuses.iter().map(|member| member.status.panics).sum::<u64>(),
             last_panic: panics.last.or_else(|| of_caches().map(str::to_owned)),
+            unindexed: statuses.iter().map(|member| member.status.unindexed).sum(),
+            last_unindexed: unindexed.find_map(|last| last).map(str::to_owned),
             retrying: panics.n_waiting,
             lost: panics.n_lost,
         }

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::{Value, json};
 use setpoint_informer::Event;
 use setpoint_informer::indexer::LABEL_INDEX;
+use setpoint_object::error::chain;
 use setpoint_object::label::Selector;
 use setpoint_runtime::{
     Action, BoxError, Client, Context, Controller, ControllerBuilder, Request, Watch,
@@ -151,6 +152,59 @@ async fn index_by_labels_may_be_declared_by_several_watches_and_views_and_serves
     assert_eq!(api.select().index(LABEL_INDEX, "app=db").all().unwrap().len(), 1);
     assert_eq!(api.list(Some("default"), &of_web()).unwrap().len(), 2);
     assert_eq!(client.metadata::<ConfigMap>().list(None, &of_web()).unwrap().len(), 2);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn object_that_does_not_fit_its_type_is_an_error_of_its_own_reads_only() {
+    let (server, trace) = (server(), Trace::default());
+    let misfit = |name: &str| {
+        let mut map = config_map(name);
+        map["data"] = json!(7);
+        map
+    };
+    server.put(MAPS, naming("a", "p"));
+    server.put(MAPS, misfit("bad"));
+    let mut manager = builder(&server).build();
+    let handle = manager.add(build(of_maps(), &trace)).unwrap();
+    let client = manager.client().clone();
+    let running = Running::start(manager);
+    settle().await;
+    assert_eq!(trace.take(), "a · bad", "its key is queued");
+    let source = &handle.sources()[0];
+    assert_eq!((source.unindexed, source.panics), (1, 0));
+    let last = source.last_unindexed.as_deref().unwrap();
+    let start = "an object of configmaps has no values in the index \"pods\": decode ";
+    assert!(last.starts_with(start) && last.contains("default/bad"), "{last}");
+
+    let api = client.api::<ConfigMap>();
+    let error = api.get(&Request::new("default", "bad")).unwrap_err();
+    let error = chain(&error);
+    assert!(error.contains("ConfigMap default/bad"), "{error}: not taken for deleted");
+    assert!(api.select().all().is_err());
+    assert!(api.list(Some("default"), &Selector::everything()).is_err());
+    let read = api.select().namespace("default").readable().unwrap();
+    assert_eq!((read.objects.len(), read.unreadable.len()), (1, 1));
+    assert_eq!(&*read.unreadable[0].key.name, "bad");
+    assert_eq!(api.select().index("pods", "default/p").all().unwrap().len(), 1);
+    assert_eq!(
+        client.metadata::<ConfigMap>().list(None, &Selector::everything()).unwrap().len(),
+        2
+    );
+
+    // The other way round: an indexed object turns bad, and an index is added later.
+    server.put(MAPS, misfit("a"));
+    let late = Watch::<ConfigMap>::new().index("late", |_| vec!["all".to_owned()]);
+    handle.watch(late, |_| Vec::<Request>::new()).unwrap();
+    server.put(MAPS, naming("bad", "p"));
+    settle().await;
+    let named = |index: &str, value: &str| -> Vec<String> {
+        let found = api.select().index(index, value).all().unwrap();
+        found.iter().filter_map(|map| map.metadata.name.clone()).collect()
+    };
+    assert_eq!(named("pods", "default/p"), ["bad"]);
+    assert_eq!(named("late", "all"), ["bad"]);
+    assert_eq!(trace.take(), "a · bad");
     running.stop().await.unwrap();
 }
 

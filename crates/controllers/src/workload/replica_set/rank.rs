@@ -1,6 +1,7 @@
 //! The order in which pods that are too many are deleted.
 
 use super::{BY_CONTROLLER, Pod, Replicated};
+use crate::readable::readable;
 use setpoint_object::label::Selector;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::Client;
@@ -19,15 +20,15 @@ pub(super) fn pods_by_node<O: Replicated>(client: &Client, owner: &O) -> HashMap
         None => owner.selector().into_iter().collect(),
         Some(controller) => {
             let siblings = client.api::<O>().select().namespace(namespace);
-            let siblings = siblings.index(BY_CONTROLLER, &*controller.uid).all();
-            let siblings = siblings.unwrap_or_default();
+            let siblings = readable(&siblings.index(BY_CONTROLLER, &*controller.uid));
             siblings.iter().filter_map(|sibling| sibling.selector()).collect()
         }
     };
     let mut seen = HashSet::new();
     let mut by_node = HashMap::new();
     for selector in selectors {
-        let pods = client.api::<Pod>().list(Some(namespace), &selector).unwrap_or_default();
+        let pods = client.api::<Pod>().select().namespace(namespace).labels(selector);
+        let pods = readable(&pods);
         for pod in pods.iter().filter(|pod| pod.is_active()) {
             if seen.insert(pod.uid().to_owned()) {
                 *by_node.entry(pod.spec.node_name.clone()).or_insert(0) += 1;

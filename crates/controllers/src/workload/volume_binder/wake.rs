@@ -2,6 +2,7 @@
 
 use super::object::claim_key;
 use super::{BY_CLAIM, BY_REQUEST, BY_VOLUME, Claim, Class, Volume, matching};
+use crate::readable::readable;
 use kube_core::Resource;
 use setpoint_informer::{Cacheable, Event, Object};
 use setpoint_runtime::{BoxError, Client, Request};
@@ -12,8 +13,8 @@ use std::ops::Range;
 pub(super) fn of_claim(event: &Event<Claim>, client: &Client) -> Vec<Request> {
     let key = event.key();
     let mut keys = vec![key.clone()];
-    let volumes = client.api::<Volume>().select().index(BY_CLAIM, claim_key(key)).all();
-    keys.extend(volumes.unwrap_or_default().iter().map(|volume| volume.key()));
+    let volumes = client.api::<Volume>().select().index(BY_CLAIM, claim_key(key));
+    keys.extend(readable(&volumes).iter().map(|volume| volume.key()));
     keys
 }
 
@@ -23,8 +24,8 @@ pub(super) fn of_volume(event: &Event<Volume>, client: &Client) -> Vec<Request> 
     let mut keys = vec![key.clone()];
     let volume = event.object().and_then(|volume: &Object<Volume>| volume.get().ok());
     keys.extend(volume.and_then(|volume| volume.claim()));
-    let naming = client.api::<Claim>().select().index(BY_VOLUME, &*key.name).all();
-    keys.extend(naming.unwrap_or_default().iter().map(|claim| claim.key()));
+    let naming = client.api::<Claim>().select().index(BY_VOLUME, &*key.name);
+    keys.extend(readable(&naming).iter().map(|claim| claim.key()));
     keys
 }
 
