@@ -39,6 +39,14 @@
 //!
 //! A cluster whose credentials have changed is removed and added again, with another client.
 //!
+//! | while a cluster cannot be reached | |
+//! |---|---|
+//! | the manager | starts, and is ready: [`Health::add_defaults`](crate::endpoint::Health::add_defaults). Only types that the program itself requested from the cluster's cache before the start keep tasks waiting, as those of its own cluster do |
+//! | controllers that were built with a watch of it | wait for it, and fail after their [`sync_timeout`](crate::ControllerBuilder::sync_timeout) |
+//! | controllers with watches that were added while they run | work; nothing waits for these watches |
+//! | cached reads of it | return [`ClientError::NotSynced`](crate::ClientError::NotSynced), or what was there before |
+//! | [`Cache::unsynced`], [`ControllerHandle::sources`](crate::ControllerHandle::sources) | have the reason |
+//!
 //! # Clients
 //!
 //! The client does not limit the rate of requests: the API server's priority and fairness does

@@ -149,8 +149,12 @@ impl Health {
 
     /// Adds the manager's own checks. `ping` on both paths. `leader-election` on liveness, if there
     /// is an election: it fails if this process considers itself leader and has not renewed for the
-    /// lease's duration plus 20 s (LE-16). `caches` on readiness: it names the informers that have
-    /// not synced, with their last errors.
+    /// lease's duration plus 20 s (LE-16). `caches` on readiness: it names the informers of the
+    /// manager's own cluster that have not synced, with their last errors.
+    ///
+    /// Other clusters do not count: one that cannot be reached must not take the program's webhooks
+    /// away from all others. A program that serves nothing without one adds a check of
+    /// [`Cache::unsynced`](crate::Cache::unsynced) of that cluster.
     ///
     /// # Errors
     ///

@@ -85,13 +85,9 @@ impl Served {
         for probe in [Probe::Healthz, Probe::Readyz] {
             self.health.offer(probe, "ping", Check::ping());
         }
-        let (shared, fleet) = (manager.environment.clone(), manager.fleet.clone());
+        let cache = manager.environment.cache.clone();
         let synced = Check::new(move || {
-            let mut unsynced = shared.cache.unsynced();
-            for cluster in fleet.clusters() {
-                let of_cluster = cluster.cache().unsynced().into_iter();
-                unsynced.extend(of_cluster.map(|what| format!("{}: {what}", cluster.name())));
-            }
+            let unsynced = cache.unsynced();
             async move { if unsynced.is_empty() { Ok(()) } else { Err(unsynced.join("; ").into()) } }
         });
         self.health.offer(Probe::Readyz, "caches", synced);

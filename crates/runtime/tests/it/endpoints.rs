@@ -8,7 +8,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use rustls::pki_types::ServerName;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::{
-    Action, BoxError, Clock, Controller, ManagerBuilder, Watch,
+    Action, BoxError, Clock, Controller, ControllerState, ManagerBuilder, Watch,
+    cluster::Cluster,
     endpoint::{BearerAuth, Certificates, Check, Endpoint, EndpointError, HealthError},
 };
 use tokio::{
@@ -144,6 +145,29 @@ async fn spec_13_readiness_names_the_cache_that_does_not_sync_and_why() {
     assert_eq!(get(address, "/healthz").await.0, 200, "it is alive");
     server.serve(crate::world::PODS);
     eventually(async || get(address, "/readyz").await == (200, "ok".into())).await;
+    running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn cluster_that_cannot_be_reached_does_not_make_the_manager_unready() {
+    let server = Server::new(&[CONFIG_MAPS, EVENTS]);
+    // It serves no config maps.
+    let east = Server::new(&[EVENTS]);
+    let (endpoint, address) = bind();
+    let mut manager = builder(&server).health(endpoint).build();
+    manager.health().add_defaults().unwrap();
+    let idle = async |_, _| Ok::<_, BoxError>(Action::await_change());
+    let controller = Controller::builder("config").for_(Watch::<ConfigMap>::new());
+    let controller = manager.add(controller.build(idle).unwrap()).unwrap();
+    let handle = manager.handle();
+    let running = Running::start(manager);
+    eventually(async || controller.state() == ControllerState::Running).await;
+    let cluster = handle.add_cluster("east", Cluster::builder(east.client())).unwrap();
+    let watch = Watch::<ConfigMap>::new().cluster(&cluster);
+    controller.watch(watch, |event| vec![event.key().clone()]).unwrap();
+    eventually(async || cluster.cache().unsynced().join("").contains("could not find")).await;
+    assert_eq!(get(address, "/readyz").await, (200, "ok".into()));
+    assert_eq!(controller.state(), ControllerState::Running);
     running.stop().await.unwrap();
 }
 
