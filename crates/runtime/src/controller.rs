@@ -18,7 +18,7 @@ use std::{
 
 use setpoint_informer::{Cacheable, Event};
 use setpoint_object::GroupVersionKind;
-use setpoint_workqueue::{LevelStats, Stats, WorkQueue, metrics::Recorder};
+use setpoint_workqueue::{LevelStats, Phase, Stats, WorkQueue, metrics::Recorder};
 use tokio::sync::watch;
 
 pub use self::{
@@ -126,6 +126,7 @@ trait View: Send + Sync {
     fn queue(&self) -> Stats;
     fn levels(&self) -> Vec<LevelStats>;
     fn sources(&self) -> Vec<SourceStatus>;
+    fn running_keys(&self, n_max: usize) -> Vec<String>;
     fn remove_cluster(&self, cache: CacheId);
 }
 
@@ -140,6 +141,15 @@ impl<R: RequestKey> View for (WorkQueue<R>, Watches<R>) {
 
     fn sources(&self) -> Vec<SourceStatus> {
         self.1.statuses()
+    }
+
+    fn running_keys(&self, n_max: usize) -> Vec<String> {
+        let entries = self.0.entries(n_max).into_iter();
+        let is_held = |phase| matches!(phase, Phase::InFlight | Phase::Returning | Phase::Dirty);
+        let held = entries.filter(|entry| is_held(entry.phase));
+        let mut keys: Vec<_> = held.map(|entry| entry.key.to_string()).collect();
+        keys.sort();
+        keys
     }
 
     fn remove_cluster(&self, cache: CacheId) {
@@ -219,6 +229,11 @@ impl ControllerHandle {
     /// [`explain`](Self::explain) for all keys.
     pub fn explain_all(&self) -> Vec<Explanation> {
         self.explainer.all()
+    }
+
+    /// The keys of running passes, once its queue has been shut down; at most `n_max`.
+    pub(crate) fn running_keys(&self, n_max: usize) -> Vec<String> {
+        self.view.running_keys(n_max)
     }
 
     /// Removes its watches of a cluster.

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::election::Election;
 pub use self::{
     builder::ManagerBuilder,
-    error::{AddError, ManagerError},
+    error::{AddError, ManagerError, RUNNING_KEYS_MAX, RunningTask},
     handle::{ManagerHandle, Readiness},
     roster::MEMBERS_MAX,
 };

@@ -1,6 +1,6 @@
 //! Errors of a manager.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 #[cfg(doc)]
 use super::MEMBERS_MAX;
@@ -46,6 +46,47 @@ pub enum AddError {
     },
 }
 
+/// The number of keys of running passes that [`RunningTask::keys`] has at most.
+///
+/// 16: enough to find what blocks, and still a line of a log.
+pub const RUNNING_KEYS_MAX: usize = 16;
+
+/// A task that still ran when the grace period of the stop was over.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct RunningTask {
+    /// Its name.
+    pub name: Arc<str>,
+    /// If it is a controller: the keys of running passes, sorted, at most [`RUNNING_KEYS_MAX`].
+    pub keys: Vec<String>,
+}
+
+/// The name, and the keys if there are any.
+impl fmt::Display for RunningTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.keys.is_empty() {
+            true => f.write_str(&self.name),
+            false => write!(f, "{} (passes over {})", self.name, self.keys.join(", ")),
+        }
+    }
+}
+
+fn list(tasks: &[RunningTask]) -> String {
+    tasks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The end of the text of [`ManagerError::GraceExpired`].
+struct Waiting<'a>(&'a [RunningTask]);
+
+impl fmt::Display for Waiting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [] => Ok(()),
+            waiting => write!(f, "; not told to stop before that: {}", list(waiting)),
+        }
+    }
+}
+
 /// Why a manager ended on its own, or could not stop cleanly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -79,12 +120,18 @@ pub enum ManagerError {
     #[error("listen for signals")]
     Signals(#[source] std::io::Error),
     /// The grace period passed before all tasks had ended. They were dropped.
-    #[error("{} had not ended after the grace period of {period:?}", .running.join(", "))]
+    #[error(
+        "{} had not ended after the grace period of {period:?}{}",
+        list(running),
+        Waiting(waiting)
+    )]
     GraceExpired {
         /// The period.
         period: Duration,
-        /// The tasks that still ran, sorted.
-        running: Vec<String>,
+        /// The tasks that had been told to stop and still ran, sorted.
+        running: Vec<RunningTask>,
+        /// The tasks that are told to stop only after those, sorted.
+        waiting: Vec<RunningTask>,
         /// The failure that caused the stop, if any.
         #[source]
         source: Option<Box<ManagerError>>,

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Grace, Manager, ManagerError,
+    Grace, Manager, ManagerError, RUNNING_KEYS_MAX, RunningTask,
     election::Election,
     fleet::{ClusterWorkers, Fleet, Membership},
     handle::ManagerHandle,
@@ -392,9 +392,23 @@ impl Running {
             &self.leader,
             &self.election,
         ];
-        let mut running: Vec<String> = stages.into_iter().flat_map(Stage::running).collect();
+        let (told, untold): (Vec<_>, Vec<_>) = stages.into_iter().partition(|s| s.is_stopping());
+        let (running, waiting) = (self.running_tasks(told), self.running_tasks(untold));
+        let source = failure.map(Box::new);
+        Err(ManagerError::GraceExpired { period, running, waiting, source })
+    }
+
+    /// The running tasks of stages, sorted, with the keys of running passes.
+    fn running_tasks(&self, stages: Vec<&Stage>) -> Vec<RunningTask> {
+        let controllers = self.roster.controllers();
+        let task = |name: &Arc<str>| {
+            let controller = controllers.iter().find(|handle| handle.name() == &**name);
+            let keys = controller.map(|handle| handle.running_keys(RUNNING_KEYS_MAX));
+            RunningTask { name: name.clone(), keys: keys.unwrap_or_default() }
+        };
+        let mut running: Vec<_> = stages.into_iter().flat_map(Stage::running).map(task).collect();
         running.sort();
-        Err(ManagerError::GraceExpired { period, running, source: failure.map(Box::new) })
+        running
     }
 
     /// Stops in the order of MGR-20. If the leadership is lost before everything it guards has

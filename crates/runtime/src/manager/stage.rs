@@ -96,8 +96,13 @@ impl Stage {
     }
 
     /// The names of the tasks that run.
-    pub(super) fn running(&self) -> impl Iterator<Item = String> + '_ {
-        self.names.values().map(ToString::to_string)
+    pub(super) fn running(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.names.values()
+    }
+
+    /// Whether it was told to stop.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop.is_cancelled()
     }
 
     /// The next end of a task; pending if there is none. Cancel safe: a dropped `join_next` takes

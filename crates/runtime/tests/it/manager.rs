@@ -119,7 +119,8 @@ async fn pass_that_outlasts_the_grace_period_is_dropped_and_named() {
         (
             Grace::Period(Duration::from_secs(7)),
             Some(
-                "config, the cache, the event recorder had not ended after the grace period of 7s",
+                "config (passes over default/a) had not ended after the grace period of 7s; \
+                 not told to stop before that: the cache, the event recorder",
             ),
         ),
         (Grace::None, None),

@@ -255,6 +255,8 @@ fn pass_that_does_not_end_is_dropped_at_the_deadline() {
     assert_eq!(world.n_tasks(id), 0);
     assert!(world.journal().passes().iter().all(|pass| pass.ended.is_some()));
     let ended = process.take_output().unwrap();
-    let Err(ManagerError::GraceExpired { running, .. }) = &ended else { panic!("{ended:?}") };
-    assert_eq!(*running, ["stuck", "the cache", "the event recorder"]);
+    let Err(error @ ManagerError::GraceExpired { .. }) = &ended else { panic!("{ended:?}") };
+    let expected = "stuck (passes over default/a) had not ended after the grace period of 3s; \
+                    not told to stop before that: the cache, the event recorder";
+    assert_eq!(error.to_string(), expected);
 }
