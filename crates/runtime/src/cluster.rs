@@ -10,8 +10,9 @@
 //!
 //! # Clusters that come and go
 //!
-//! A program that learns of a cluster while it runs adds it, and then its watches to each
-//! controller, with [`ControllerHandle::watch`](crate::ControllerHandle::watch) or in a pass
+//! A program that learns of a cluster while it runs adds it. Controllers that are built with
+//! [`each_cluster`](crate::ControllerBuilder::each_cluster) watch it from then on. Other watches
+//! are added by hand, with [`ControllerHandle::watch`](crate::ControllerHandle::watch) or in a pass
 //! [`Context::watches`](crate::Context::watches):
 //!
 //! ```no_run

@@ -33,6 +33,7 @@ pub(crate) use self::{
 };
 use self::{options::Overrides, passes::DynReconciler, stats::Counters, worker::MinInterval};
 use crate::{
+    cluster::Cluster,
     explain::{Explain, Explainer, Explanation},
     metrics::Durations,
     pass::CacheId,
@@ -127,6 +128,7 @@ trait View: Send + Sync {
     fn levels(&self) -> Vec<LevelStats>;
     fn sources(&self) -> Vec<SourceStatus>;
     fn running_keys(&self, n_max: usize) -> Vec<String>;
+    fn engage(&self, cluster: &Cluster) -> Result<(), WatchError>;
     fn remove_cluster(&self, cache: CacheId);
 }
 
@@ -152,8 +154,12 @@ impl<R: RequestKey> View for (WorkQueue<R>, Watches<R>) {
         keys
     }
 
+    fn engage(&self, cluster: &Cluster) -> Result<(), WatchError> {
+        self.1.engage(cluster)
+    }
+
     fn remove_cluster(&self, cache: CacheId) {
-        self.1.0.remove_cluster(cache);
+        self.1.remove_cluster(cache);
     }
 }
 
@@ -236,6 +242,11 @@ impl ControllerHandle {
         self.view.running_keys(n_max)
     }
 
+    /// Adds its watches of a cluster, if it is built to have some of each: once.
+    pub(crate) fn engage(&self, cluster: &Cluster) -> Result<(), WatchError> {
+        self.view.engage(cluster)
+    }
+
     /// Removes its watches of a cluster.
     pub(crate) fn remove_cluster(&self, cache: CacheId) {
         self.view.remove_cluster(cache);
@@ -286,7 +297,7 @@ impl<R: RequestKey> Controller<R> {
 
     /// Its watches, to add and remove before and while it runs.
     pub fn watches(&self) -> Watches<R> {
-        Watches(self.sources.clone())
+        Watches::new(self.sources.clone())
     }
 
     /// Its queue, to add keys from elsewhere.

@@ -25,6 +25,7 @@
 //! watches can be added and removed: [`Watches`]. When the controller ends, its handlers are
 //! removed from the informers, and its sources' tasks are dropped.
 
+mod engage;
 mod external;
 mod feed;
 mod handler;
@@ -34,6 +35,7 @@ mod watch;
 mod watches;
 
 pub(crate) use self::{
+    engage::{Engage, EngageFn},
     external::{Channel, ChannelState, DynSource, External},
     feed::{Only, Unbound},
     handler::{Mapped, MappedByIndex, MappedObjects, MappedWith, Owner},

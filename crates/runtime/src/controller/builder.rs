@@ -18,14 +18,15 @@ use super::{
 };
 use crate::{
     client::Client,
+    cluster::Cluster,
     explain::{EXPLAINED_PASSES, Explainer},
     predicate::Predicate,
     reconciler::Reconciler,
     request::{Request, RequestKey},
     shard::Sharded,
     source::{
-        Channel, DynSource, EventHandler, External, Mapped, MappedByIndex, MappedObjects,
-        MappedWith, Owner, Source, Sources, Unbound, Watch,
+        Channel, DynSource, Engage, EngageFn, EventHandler, External, Mapped, MappedByIndex,
+        MappedObjects, MappedWith, Owner, Source, Sources, Unbound, Watch, WatchError, Watches,
     },
 };
 
@@ -56,6 +57,7 @@ pub struct ControllerBuilder<R = Request> {
     sources: Vec<Unbound<R>>,
     external: Vec<Box<dyn DynSource<R>>>,
     filters: Vec<Predicate>,
+    engage: Vec<EngageFn<R>>,
     /// The type of `for_`.
     owner: Option<(GroupVersionKind, Owner)>,
     /// The first invalid call.
@@ -146,6 +148,7 @@ impl<R: RequestKey> ControllerBuilder<R> {
             sources: Vec::new(),
             external: Vec::new(),
             filters: Vec::new(),
+            engage: Vec::new(),
             owner: None,
             fault: None,
         }
@@ -223,6 +226,38 @@ impl<R: RequestKey> ControllerBuilder<R> {
     /// Filters do not apply to it (BLD-5).
     pub fn source(mut self, source: impl Source<R>) -> Self {
         self.external.push(Box::new(External(source)));
+        self
+    }
+
+    /// Watches each cluster that the manager has or gets besides its own. `engage` adds the watches:
+    /// it is called once per cluster, when both the controller and the cluster are in the manager,
+    /// whichever is added first.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use setpoint_runtime::{Controller, Request, Watch};
+    /// # #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    /// # struct Place { cluster: String, object: Request }
+    /// # impl std::fmt::Display for Place {
+    /// #     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { write!(f, "{}", self.object) }
+    /// # }
+    /// let controller = Controller::<Place>::builder_of("copier").each_cluster(|cluster, watches| {
+    ///     let name = cluster.name().to_owned();
+    ///     watches.watch(Watch::<ConfigMap>::new().cluster(cluster), move |event| {
+    ///         vec![Place { cluster: name.clone(), object: event.key().clone() }]
+    ///     })?;
+    ///     Ok(())
+    /// });
+    /// ```
+    ///
+    /// The start of the controller does not wait for these watches: a cluster that cannot be
+    /// reached delays and fails nothing. They end with their cluster. If `engage` fails, what was
+    /// being added, the controller or the cluster, is not added.
+    pub fn each_cluster(
+        mut self,
+        engage: impl Fn(&Cluster, &Watches<R>) -> Result<(), WatchError> + Send + Sync + 'static,
+    ) -> Self {
+        self.engage.push(Box::new(engage));
         self
     }
 
@@ -374,7 +409,10 @@ impl<R: RequestKey> ControllerBuilder<R> {
         match self.fault {
             Some(Fault::TwoTypes) => return Err(BuildError::TwoTypes { name }),
             Some(Fault::OwnsWithoutType) => return Err(BuildError::OwnsWithoutType { name }),
-            None if self.sources.is_empty() && self.external.is_empty() => {
+            None if self.sources.is_empty()
+                && self.external.is_empty()
+                && self.engage.is_empty() =>
+            {
                 return Err(BuildError::NoSource { name });
             }
             None => {}
@@ -405,6 +443,7 @@ impl<R: RequestKey> ControllerBuilder<R> {
             self.filters,
             self.sources,
             self.external,
+            Engage::new(self.engage),
         );
         let explainer = Arc::new(Explainer::new(name.clone(), self.explained_passes));
         Ok(Controller {

@@ -4,7 +4,10 @@ use std::{fmt, sync::Arc, time::Duration};
 
 #[cfg(doc)]
 use super::MEMBERS_MAX;
-use crate::{error::BoxError, source::IndexRefused};
+use crate::{
+    error::BoxError,
+    source::{IndexRefused, WatchError},
+};
 
 /// Why a manager did not add a member.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +33,18 @@ pub enum AddError {
         /// The reason.
         #[source]
         source: IndexRefused,
+    },
+    /// A controller could not add its watches of a cluster:
+    /// [`each_cluster`](crate::ControllerBuilder::each_cluster).
+    #[error("add the watches of controller {controller:?} of cluster {cluster:?}")]
+    Engage {
+        /// The controller.
+        controller: Arc<str>,
+        /// The cluster.
+        cluster: Arc<str>,
+        /// The reason.
+        #[source]
+        source: WatchError,
     },
     /// The manager is stopping or has ended (MGR-9).
     #[error("the manager is stopping: {name:?} is not started")]

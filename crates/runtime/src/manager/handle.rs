@@ -25,6 +25,7 @@ use crate::{
     metrics::Metrics,
     request::RequestKey,
     runnable::{Elected, Group, Run, Runnable},
+    source::WatchError,
 };
 
 /// A handle to a manager, before and while it runs: adds and removes members, shows its state.
@@ -75,8 +76,9 @@ impl ManagerHandle {
     ///
     /// # Errors
     ///
-    /// The name is taken, there are too many members, the manager stops, or an index that a watch
-    /// of the controller declares is not available.
+    /// The name is taken, there are too many members, the manager stops, an index that a watch of
+    /// the controller declares is not available, or the watches of a
+    /// [cluster](crate::ControllerBuilder::each_cluster) cannot be added.
     pub fn add<R: RequestKey>(
         &self,
         controller: Controller<R>,
@@ -120,6 +122,12 @@ impl ManagerHandle {
         });
         let member = Member { name, group, awaits_its_caches: true, run, stop };
         self.roster.add(member, Some(handle.clone()))?;
+        for cluster in self.clusters() {
+            if let Err(refused) = engage(&handle, &cluster) {
+                self.remove(handle.name());
+                return Err(refused);
+            }
+        }
         Ok(handle)
     }
 
@@ -209,13 +217,15 @@ impl ManagerHandle {
     }
 
     /// Adds another cluster. Its caches and events run with the manager's own, at once if it runs.
-    /// Then add the watches of its objects: [`cluster`](crate::cluster). Call it within a tokio
-    /// runtime.
+    /// Controllers that watch [each cluster](crate::ControllerBuilder::each_cluster) watch it from
+    /// now on; add other watches of its objects by hand: [`cluster`](crate::cluster). Call it
+    /// within a tokio runtime.
     ///
     /// # Errors
     ///
     /// The name is taken, also by a cluster whose removal has not [ended](Cluster::ended), or there
-    /// are [`CLUSTERS_MAX`](crate::cluster::CLUSTERS_MAX), or the manager stops.
+    /// are [`CLUSTERS_MAX`](crate::cluster::CLUSTERS_MAX), or the manager stops, or a controller
+    /// cannot watch it.
     pub fn add_cluster(
         &self,
         name: impl Into<Arc<str>>,
@@ -231,6 +241,12 @@ impl ManagerHandle {
         };
         let cluster = self.fleet.add(&name, || cluster.build(environment))?;
         self.roster.added.notify_one();
+        for controller in self.controllers() {
+            if let Err(refused) = engage(&controller, &cluster) {
+                self.remove_cluster(cluster.name());
+                return Err(refused);
+            }
+        }
         Ok(cluster)
     }
 
@@ -309,6 +325,18 @@ impl fmt::Debug for ManagerHandle {
             .field("controllers", &self.controllers())
             .field("is_elected", &self.elected.is_cancelled())
             .finish_non_exhaustive()
+    }
+}
+
+/// Adds a controller's watches of a cluster. One that has ended meanwhile needs none.
+fn engage(controller: &ControllerHandle, cluster: &Cluster) -> Result<(), AddError> {
+    match controller.engage(cluster) {
+        Ok(()) | Err(WatchError::Stopped | WatchError::ClusterRemoved) => Ok(()),
+        Err(source) => Err(AddError::Engage {
+            controller: controller.name().into(),
+            cluster: cluster.name().into(),
+            source,
+        }),
     }
 }
 

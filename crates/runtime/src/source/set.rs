@@ -8,7 +8,7 @@ use setpoint_workqueue::WorkQueue;
 use tokio::sync::Notify;
 
 use super::{
-    ChannelState, DynSource, IndexRefused, KeySink, Retries, Unbound, WatchError,
+    ChannelState, DynSource, Engage, IndexRefused, KeySink, Retries, Unbound, WatchError,
     feed::{Binding, Feed, Hold, Only, Target},
     retry,
 };
@@ -35,6 +35,8 @@ pub(crate) struct Sources<R> {
     filters: Arc<[Predicate]>,
     /// How many watches the controller was built with.
     n_built: usize,
+    /// Adds the watches of clusters.
+    engage: Engage<R>,
 
     // State.
     /// The channels; they are added when the controller is built.
@@ -53,7 +55,7 @@ struct State<R> {
     /// The number of the next source.
     next: usize,
     /// Watches that were added before [`bind`](Sources::bind).
-    unbound: Vec<(usize, Unbound<R>)>,
+    unbound: Vec<NewWatch<R>>,
     watches: Vec<Watched<R>>,
     /// Other sources that are waiting to be started.
     external: Vec<Box<dyn DynSource<R>>>,
@@ -71,9 +73,18 @@ enum Phase {
     Ended,
 }
 
+/// A watch without an informer.
+struct NewWatch<R> {
+    number: usize,
+    delays_start: bool,
+    watch: Unbound<R>,
+}
+
 /// A watch with its informer.
 struct Watched<R> {
     number: usize,
+    /// Whether the start of the controller waits for it.
+    delays_start: bool,
     resource: Arc<str>,
     feed: Arc<dyn Feed<R>>,
     /// Set once it has started.
@@ -139,13 +150,18 @@ impl<R: RequestKey> Sources<R> {
         filters: Vec<Predicate>,
         unbound: Vec<Unbound<R>>,
         external: Vec<Box<dyn DynSource<R>>>,
+        engage: Engage<R>,
     ) -> Self {
         let n_built = unbound.len();
         let channels = external.iter().filter_map(|source| source.channel()).collect();
         let state = State {
             phase: Phase::Created,
             next: n_built,
-            unbound: unbound.into_iter().enumerate().collect(),
+            unbound: unbound
+                .into_iter()
+                .enumerate()
+                .map(|(number, watch)| NewWatch { number, delays_start: true, watch })
+                .collect(),
             watches: Vec::new(),
             n_external: external.len(),
             external,
@@ -155,6 +171,7 @@ impl<R: RequestKey> Sources<R> {
             low_priority,
             filters: filters.into(),
             n_built,
+            engage,
             channels,
             state: Mutex::new(state),
             retries: retry::retries(),
@@ -177,9 +194,9 @@ impl<R: RequestKey> Sources<R> {
         };
         let bound: Vec<_> = unbound
             .into_iter()
-            .map(|(number, watch)| {
-                let hold = if number < self.n_built { Hold::Pinned } else { Hold::Leased };
-                self.watched(number, watch, client, hold)
+            .map(|new| {
+                let hold = if new.number < self.n_built { Hold::Pinned } else { Hold::Leased };
+                self.watched(new, client, hold)
             })
             .collect::<Result<_, _>>()?;
         self.state.lock().watches.extend(bound);
@@ -190,14 +207,20 @@ impl<R: RequestKey> Sources<R> {
 
     fn watched(
         &self,
-        number: usize,
-        watch: Unbound<R>,
+        NewWatch { number, delays_start, watch }: NewWatch<R>,
         client: &Client,
         hold: Hold,
     ) -> Result<Watched<R>, IndexRefused> {
         let feed = watch(Binding { client, hold, filters: self.filters.clone() })?;
         let resource = feed.resource().into();
-        Ok(Watched { number, resource, feed, registration: None, end_is_reported: false })
+        Ok(Watched {
+            number,
+            delays_start,
+            resource,
+            feed,
+            registration: None,
+            end_is_reported: false,
+        })
     }
 
     fn target(&self, source: usize) -> Target<R> {
@@ -210,7 +233,7 @@ impl<R: RequestKey> Sources<R> {
         KeySink::new(self.queue.clone(), self.low_priority)
     }
 
-    /// Starts all watches and returns them. The error is a resource whose informer has stopped.
+    /// Starts all watches, and returns those that the start waits for. The error is a resource whose informer has stopped.
     pub(crate) fn start(&self) -> Result<Vec<Awaited<R>>, String> {
         self.remove_watches(|watched| watched.feed.removed().is_cancelled());
         let waiting: Vec<_> = {
@@ -219,10 +242,12 @@ impl<R: RequestKey> Sources<R> {
                 state.phase = Phase::Started(client);
             }
             let watches = state.watches.iter();
-            watches.map(|watched| (watched.number, watched.feed.clone())).collect()
+            let start =
+                |watched: &Watched<R>| (watched.number, watched.delays_start, watched.feed.clone());
+            watches.map(start).collect()
         };
         let mut awaited = Vec::new();
-        for (number, feed) in waiting {
+        for (number, delays_start, feed) in waiting {
             let Ok(registration) = feed.start(self.target(number)) else {
                 if feed.removed().is_cancelled() {
                     continue;
@@ -230,7 +255,9 @@ impl<R: RequestKey> Sources<R> {
                 return Err(feed.resource());
             };
             self.registered(number, &registration);
-            awaited.push(Awaited { feed, registration });
+            if delays_start {
+                awaited.push(Awaited { feed, registration });
+            }
         }
         Ok(awaited)
     }
@@ -249,8 +276,12 @@ impl<R: RequestKey> Sources<R> {
 
     /// Adds a watch and returns its number. Stored before the controller starts, started at once
     /// after that (CTL-2).
-    pub(crate) fn add_watch(&self, watch: Unbound<R>) -> Result<usize, WatchError> {
-        let (number, client, is_started) = {
+    pub(crate) fn add_watch(
+        &self,
+        watch: Unbound<R>,
+        delays_start: bool,
+    ) -> Result<usize, WatchError> {
+        let (new, client, is_started) = {
             let mut state = self.state.lock();
             let n_sources = state.unbound.len() + state.watches.len() + state.n_external;
             if n_sources >= SOURCES_MAX {
@@ -258,17 +289,19 @@ impl<R: RequestKey> Sources<R> {
             }
             let number = state.next;
             state.next += 1;
+            let new = NewWatch { number, delays_start, watch };
             match state.phase.clone() {
                 Phase::Ended => return Err(WatchError::Stopped),
                 Phase::Created => {
-                    state.unbound.push((number, watch));
+                    state.unbound.push(new);
                     return Ok(number);
                 }
-                Phase::Bound(client) => (number, client, false),
-                Phase::Started(client) => (number, client, true),
+                Phase::Bound(client) => (new, client, false),
+                Phase::Started(client) => (new, client, true),
             }
         };
-        let watched = self.watched(number, watch, &client, Hold::Leased)?;
+        let number = new.number;
+        let watched = self.watched(new, &client, Hold::Leased)?;
         let feed = watched.feed.clone();
         let is_started = {
             let mut state = self.state.lock();
@@ -301,14 +334,20 @@ impl<R: RequestKey> Sources<R> {
     pub(crate) fn remove_watch(&self, number: usize) -> bool {
         let unbound: Vec<_> = {
             let mut state = self.state.lock();
-            state.unbound.extract_if(.., |(of, _)| *of == number).collect()
+            state.unbound.extract_if(.., |new| new.number == number).collect()
         };
         let was_bound = self.remove_watches(|watched| watched.number == number);
         was_bound || !unbound.is_empty()
     }
 
+    /// Adds the watches of clusters.
+    pub(crate) fn engage(&self) -> &Engage<R> {
+        &self.engage
+    }
+
     /// Removes the watches of a cluster's cache.
     pub(crate) fn remove_cluster(&self, cache: CacheId) {
+        self.engage.forget(cache);
         self.remove_watches(|watched| watched.feed.cache() == Some(cache));
     }
 

@@ -9,6 +9,8 @@ use super::{
 };
 use crate::{
     cache::CacheRegistration,
+    cluster::Cluster,
+    pass::CacheId,
     request::{Request, RequestKey},
 };
 
@@ -23,7 +25,11 @@ use crate::{
 /// From [`Controller::watches`](crate::Controller::watches),
 /// [`ControllerHandle::watches`](crate::ControllerHandle::watches), and in a pass
 /// [`Context::watches`](crate::Context::watches).
-pub struct Watches<R = Request>(pub(crate) Arc<Sources<R>>);
+pub struct Watches<R = Request> {
+    sources: Arc<Sources<R>>,
+    /// Whether the start of the controller waits for watches that are added before it.
+    delays_start: bool,
+}
 
 impl Watches<Request> {
     /// Adds a type whose objects' own keys are queued.
@@ -34,6 +40,17 @@ impl Watches<Request> {
     /// cluster was removed.
     pub fn objects<K: Cacheable>(&self, watch: Watch<K>) -> Result<WatchHandle, WatchError> {
         self.add(watch.of_objects())
+    }
+}
+
+impl<R> Watches<R> {
+    pub(crate) fn new(sources: Arc<Sources<R>>) -> Self {
+        Self { sources, delays_start: true }
+    }
+
+    /// The same, for watches that the start of the controller never waits for.
+    pub(crate) fn in_background(&self) -> Self {
+        Self { sources: self.sources.clone(), delays_start: false }
     }
 }
 
@@ -66,6 +83,16 @@ impl<R: RequestKey> Watches<R> {
         self.add(watch.handled(handler))
     }
 
+    /// Calls the controller's functions for a cluster, once.
+    pub(crate) fn engage(&self, cluster: &Cluster) -> Result<(), WatchError> {
+        self.sources.engage().engage(cluster, &self.in_background())
+    }
+
+    /// Removes the watches of a cluster.
+    pub(crate) fn remove_cluster(&self, cache: CacheId) {
+        self.sources.remove_cluster(cache);
+    }
+
     /// Adds a source other than a watch. While the controller runs, it starts at once, without a
     /// time-out.
     ///
@@ -74,12 +101,12 @@ impl<R: RequestKey> Watches<R> {
     /// The controller has stopped, or has too many sources.
     pub fn source(&self, source: impl Source<R>) -> Result<(), WatchError> {
         let source: Box<dyn DynSource<R>> = Box::new(External(source));
-        self.0.add_external(source)
+        self.sources.add_external(source)
     }
 
     fn add(&self, watch: Unbound<R>) -> Result<WatchHandle, WatchError> {
-        let number = self.0.add_watch(watch)?;
-        Ok(WatchHandle { sources: self.0.clone(), number })
+        let number = self.sources.add_watch(watch, self.delays_start)?;
+        Ok(WatchHandle { sources: self.sources.clone(), number })
     }
 
     /// Queues, at the low priority, every key that the watched objects lead to and that `only`
@@ -87,24 +114,24 @@ impl<R: RequestKey> Watches<R> {
     /// of [`OBJECTS_PER_POLL_MAX`](setpoint_informer::informer::OBJECTS_PER_POLL_MAX). Cancel safe:
     /// a dropped future queues no more.
     pub async fn requeue(&self, only: impl Fn(&R) -> bool + Send + Sync) {
-        self.0.requeue(&only).await;
+        self.sources.requeue(&only).await;
     }
 
     /// The status of each watch, those of the builder first, and then of each channel.
     pub fn statuses(&self) -> Vec<SourceStatus> {
-        self.0.statuses()
+        self.sources.statuses()
     }
 }
 
 impl<R> Clone for Watches<R> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self { sources: self.sources.clone(), delays_start: self.delays_start }
     }
 }
 
 impl<R> fmt::Debug for Watches<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Watches").field(&self.0).finish()
+        f.debug_tuple("Watches").field(&self.sources).finish()
     }
 }
 

@@ -1,6 +1,13 @@
 //! One manager with several clusters.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::json;
@@ -320,6 +327,96 @@ async fn clu_2_cluster_comes_and_goes_while_the_manager_runs() {
     running.stop().await.unwrap();
     let after = handle.add_cluster("late", Cluster::builder(west.client())).err();
     assert_eq!(after, Some(AddError::Stopping { name: "late".into() }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn controller_watches_each_cluster_that_comes_and_waits_for_none() {
+    let west = Server::new(&[CONFIG_MAPS, EVENTS]);
+    let servers = || Server::new(&[CONFIG_MAPS, EVENTS]);
+    let (north, east, mute) = (servers(), servers(), Server::new(&[EVENTS]));
+    for server in [&west, &north, &east] {
+        server.put(MAPS, config_map("a"));
+    }
+    let (trace, n_calls) = (Trace::default(), Arc::new(AtomicUsize::new(0)));
+    let manager = builder(&west).build();
+    let add = |name: &'static str, server: &Server| {
+        manager.add_cluster(name, Cluster::builder(server.client()))
+    };
+    // Before the controller; one that never answers a list.
+    add("north", &north).unwrap();
+    add("mute", &mute).unwrap();
+    let calls = n_calls.clone();
+    let controller = Controller::<Place>::builder_of("seen")
+        .watches(Watch::<ConfigMap>::new(), of("west"))
+        .each_cluster(move |cluster, watches| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            let name = ["north", "east", "mute"].into_iter().find(|name| *name == cluster.name());
+            watches.watch(Watch::<ConfigMap>::new().cluster(cluster), of(name.unwrap()))?;
+            Ok(())
+        })
+        .build(seen(&trace))
+        .unwrap();
+    let handle = manager.handle();
+    let controller = handle.add(controller).unwrap();
+    let running = Running::start(manager);
+    settle().await;
+    assert_eq!(controller.state(), ControllerState::Running);
+    let sorted = |trace: &Trace| {
+        let mut seen: Vec<String> = trace.take().split(" · ").map(str::to_owned).collect();
+        seen.sort();
+        seen
+    };
+    assert_eq!(sorted(&trace), ["north/default/a", "west/default/a"]);
+
+    // While it runs; again after a removal; and longer than any time-out.
+    for round in 0..2 {
+        let add = handle.add_cluster("east", Cluster::builder(east.client()));
+        let cluster = add.unwrap();
+        settle().await;
+        assert_eq!(trace.take(), "east/default/a", "{round}");
+        assert_eq!(controller.sources().len(), 4);
+        assert!(handle.remove_cluster("east"));
+        cluster.ended().await;
+        assert_eq!((controller.sources().len(), east.watchers(CONFIG_MAPS)), (3, 0));
+    }
+    pass(Duration::from_secs(600)).await;
+    assert_eq!(controller.state(), ControllerState::Running);
+    assert_eq!(n_calls.load(Ordering::Relaxed), 4);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn cluster_or_controller_whose_watches_are_refused_is_not_added() {
+    let (west, east) = (Server::new(&[CONFIG_MAPS, EVENTS]), Server::new(&[CONFIG_MAPS, EVENTS]));
+    let manager = builder(&west).build();
+    // Another function takes the name first.
+    let picky = |name: &str| {
+        Controller::<Place>::builder_of(name.to_owned())
+            .each_cluster(|cluster, watches| {
+                let watch = Watch::<ConfigMap>::new().cluster(cluster);
+                watches.watch(watch.index("x", |_| Vec::new()), of("east"))?;
+                let watch = Watch::<ConfigMap>::new().cluster(cluster);
+                watches.watch(watch.index("x", |_| vec![String::new()]), of("east"))?;
+                Ok(())
+            })
+            .build(seen(&Trace::default()))
+            .unwrap()
+    };
+    manager.handle().add(picky("first")).unwrap();
+    let add = || manager.add_cluster("east", Cluster::builder(east.client()));
+    let refused = add().err();
+    let Some(AddError::Engage { controller, cluster, source }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!((&*controller, &*cluster), ("first", "east"));
+    assert!(matches!(source, WatchError::Index(_)), "{source}");
+    assert_eq!(manager.clusters().len(), 0);
+
+    manager.remove("first");
+    add().unwrap();
+    let refused = manager.handle().add(picky("second"));
+    assert!(matches!(refused, Err(AddError::Engage { .. })), "{refused:?}");
+    assert_eq!(manager.controllers().len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
