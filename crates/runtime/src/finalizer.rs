@@ -4,6 +4,7 @@ mod registry;
 
 use std::{future::Future, sync::Arc};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_core::Resource;
 use serde_json::{Value, json};
 use setpoint_informer::Cacheable;
@@ -93,9 +94,9 @@ pub enum FinalizerError {
 /// | is being deleted | no                | nothing: there is nothing to clean up                      |
 ///
 /// So `Apply` is never called for an object whose deletion could be missed, and the object exists
-/// until `Cleanup` has succeeded. The patches test what they change (the list when adding, the
-/// entry when removing), so they never undo a concurrent write. Other parts of the object may
-/// change meanwhile. An object that no longer exists when its finalizer is removed is not an error.
+/// until `Cleanup` has succeeded. The patches test the object's uid and what they change (the list
+/// when adding, the entry when removing), so they never undo a concurrent write, nor one of another
+/// object that has taken the name. Other parts of the object may change meanwhile. An object that no longer exists when its finalizer is removed is not an error.
 ///
 /// A closure that is stored before the call names the type of its argument, and that of its error:
 ///
@@ -133,13 +134,12 @@ where
     let meta = object.meta();
     let Some(object_name) = meta.name.clone() else { return Err(FinalizerError::NoName) };
     let key = Request::new(meta.namespace.clone().unwrap_or_default(), object_name);
-    let finalizers = meta.finalizers.clone().unwrap_or_default();
-    let position = finalizers.iter().position(|finalizer| finalizer == name);
+    let position = meta.finalizers.iter().flatten().position(|finalizer| finalizer == name);
     let failed = |what, source| FinalizerError::Patch { what, name: name.to_owned(), source };
     match (meta.deletion_timestamp.is_some(), position) {
         (false, None) => {
             let patched = api
-                .json_patch(&key, &addition(&[name], &finalizers))
+                .json_patch(&key, &addition(meta, &[name]))
                 .await
                 .map_err(|source| failed("add", source))?;
             pass(Finalize::Apply(Arc::new(patched)))
@@ -150,10 +150,11 @@ where
             pass(Finalize::Apply(object)).await.map_err(|error| FinalizerError::Apply(error.into()))
         }
         (true, Some(position)) => {
+            let patch = removal(meta, &[position]);
             let action = pass(Finalize::Cleanup(object))
                 .await
                 .map_err(|error| FinalizerError::Cleanup(error.into()))?;
-            match api.json_patch(&key, &removal(name, position)).await {
+            match api.json_patch(&key, &patch).await {
                 Ok(_) => Ok(action),
                 Err(error) if error.is_not_found() => Ok(action),
                 Err(source) => Err(failed("remove", source)),
@@ -165,28 +166,39 @@ where
 
 /// The JSON patch that appends finalizers if the list is unchanged since it was read. A missing
 /// list passes a test for null.
-fn addition(names: &[&str], finalizers: &[String]) -> Value {
-    if finalizers.is_empty() {
-        return json!([
-            {"op": "test", "path": "/metadata/finalizers", "value": null},
-            {"op": "add", "path": "/metadata/finalizers", "value": names},
-        ]);
+fn addition(meta: &ObjectMeta, names: &[&str]) -> Value {
+    let mut operations = same_object(meta);
+    match meta.finalizers.as_deref().unwrap_or_default() {
+        [] => operations.extend([
+            json!({"op": "test", "path": "/metadata/finalizers", "value": null}),
+            json!({"op": "add", "path": "/metadata/finalizers", "value": names}),
+        ]),
+        present => {
+            let test = json!({"op": "test", "path": "/metadata/finalizers", "value": present});
+            operations.push(test);
+            let add = |name| json!({"op": "add", "path": "/metadata/finalizers/-", "value": name});
+            operations.extend(names.iter().map(add));
+        }
     }
-    let mut operations =
-        vec![json!({"op": "test", "path": "/metadata/finalizers", "value": finalizers})];
-    operations.extend(
-        names
-            .iter()
-            .map(|name| json!({"op": "add", "path": "/metadata/finalizers/-", "value": name})),
-    );
     Value::Array(operations)
 }
 
-/// The JSON patch that removes a finalizer if it is unchanged at its position.
-fn removal(name: &str, position: usize) -> Value {
-    let path = format!("/metadata/finalizers/{position}");
-    json!([
-        {"op": "test", "path": path, "value": name},
-        {"op": "remove", "path": path},
-    ])
+/// The JSON patch that removes the finalizers at these positions if they are unchanged. From the
+/// back, so that earlier positions stay valid.
+fn removal(meta: &ObjectMeta, positions: &[usize]) -> Value {
+    let mut operations = same_object(meta);
+    let present = meta.finalizers.as_deref().unwrap_or_default();
+    for (at, name) in present.iter().enumerate().rev().filter(|(at, _)| positions.contains(at)) {
+        let path = format!("/metadata/finalizers/{at}");
+        operations.push(json!({"op": "test", "path": path, "value": name}));
+        operations.push(json!({"op": "remove", "path": path}));
+    }
+    Value::Array(operations)
+}
+
+/// Tests that no other object has taken the name meanwhile. It would lose its finalizer before its
+/// cleanup.
+fn same_object(meta: &ObjectMeta) -> Vec<Value> {
+    let test = |uid| json!({"op": "test", "path": "/metadata/uid", "value": uid});
+    meta.uid.iter().map(test).collect()
 }

@@ -3,11 +3,10 @@
 use std::{fmt, future::Future, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
-use serde_json::{Value, json};
 use setpoint_informer::Cacheable;
 use setpoint_object::name::qualified_name;
 
-use super::{FinalizerError, addition};
+use super::{FinalizerError, addition, removal};
 use crate::{
     client::Api,
     context::Context,
@@ -145,7 +144,7 @@ impl<K: Cacheable> Finalizers<K> {
             let object = if missing.is_empty() {
                 object
             } else {
-                let patched = api.json_patch(&key, &addition(&missing, &present)).await;
+                let patched = api.json_patch(&key, &addition(meta, &missing)).await;
                 Arc::new(patched.map_err(|source| failed("add", &missing, source))?)
             };
             let passed = pass(object).await;
@@ -163,7 +162,10 @@ impl<K: Cacheable> Finalizers<K> {
             }
         }
         if !cleaned.is_empty() {
-            match api.json_patch(&key, &removal(&cleaned, &present)).await {
+            let positions: Vec<usize> = (0..present.len())
+                .filter(|position| cleaned.contains(&&*present[*position]))
+                .collect();
+            match api.json_patch(&key, &removal(object.meta(), &positions)).await {
                 Err(error) if !error.is_not_found() => {
                     return Err(failed("remove", &cleaned, error));
                 }
@@ -178,21 +180,9 @@ impl<K: Cacheable> Finalizers<K> {
     }
 }
 
-/// The JSON patch that removes finalizers if they are unchanged at their positions. From the back,
-/// so that earlier positions stay valid.
-fn removal(names: &[&str], present: &[String]) -> Value {
-    let places = present.iter().enumerate().rev();
-    let places = places.filter(|(_, name)| names.contains(&&***name));
-    let operations = places.flat_map(|(at, name)| {
-        let path = format!("/metadata/finalizers/{at}");
-        [json!({"op": "test", "path": path, "value": name}), json!({"op": "remove", "path": path})]
-    });
-    operations.collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
     use super::*;
     use crate::finalizer::{add_finalizer, has_finalizer, remove_finalizer};
@@ -225,10 +215,11 @@ mod tests {
 
     #[test]
     fn several_finalizers_are_removed_from_the_back() {
-        let present = ["a", "b", "a", "c"].map(str::to_owned);
+        let finalizers = Some(["a", "b", "a", "c"].map(str::to_owned).to_vec());
+        let meta = ObjectMeta { finalizers, uid: Some("1".into()), ..ObjectMeta::default() };
         assert_eq!(
-            removal(&["a", "c"], &present).to_string(),
-            r#"[{"op":"test","path":"/metadata/finalizers/3","value":"c"},{"op":"remove","path":"/metadata/finalizers/3"},{"op":"test","path":"/metadata/finalizers/2","value":"a"},{"op":"remove","path":"/metadata/finalizers/2"},{"op":"test","path":"/metadata/finalizers/0","value":"a"},{"op":"remove","path":"/metadata/finalizers/0"}]"#
+            removal(&meta, &[0, 2, 3]).to_string(),
+            r#"[{"op":"test","path":"/metadata/uid","value":"1"},{"op":"test","path":"/metadata/finalizers/3","value":"c"},{"op":"remove","path":"/metadata/finalizers/3"},{"op":"test","path":"/metadata/finalizers/2","value":"a"},{"op":"remove","path":"/metadata/finalizers/2"},{"op":"test","path":"/metadata/finalizers/0","value":"a"},{"op":"remove","path":"/metadata/finalizers/0"}]"#
         );
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use expect_test::expect;
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube_core::params::Patch;
 use serde_json::json;
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, Finalize, Request, Watch, finalizer,
@@ -119,6 +120,50 @@ async fn object_deleted_while_the_controller_was_down_is_cleaned_up_at_its_start
     settle().await;
     expect!["clean up"].assert_eq(&trace.take());
     assert!(server.get(&format!("{MAPS}/a")).is_none());
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn object_that_takes_the_name_during_a_cleanup_keeps_its_finalizer() {
+    let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
+    let mut object = config_map("a");
+    object["metadata"]["finalizers"] = json!([NAME]);
+    server.put(MAPS, object.clone());
+    let reconciler = {
+        let trace = trace.clone();
+        move |request: Request, context: Context| {
+            let (trace, object) = (trace.clone(), object.clone());
+            async move {
+                let api = context.client().api::<ConfigMap>();
+                let Some(found) = api.get(&request)? else { return Ok(Action::await_change()) };
+                let action = finalizer(&api, NAME, found, async |asked| {
+                    match asked {
+                        Finalize::Apply(_) => trace.record("apply"),
+                        Finalize::Cleanup(_) => {
+                            trace.record("clean up");
+                            // Somebody else removes the finalizer, and creates another object.
+                            let none = json!({"metadata": {"finalizers": null}});
+                            api.patch(&request, &Patch::Merge(none)).await?;
+                            let mut another: ConfigMap = serde_json::from_value(object.clone())?;
+                            another.metadata.namespace = Some("default".into());
+                            api.create(&another).await?;
+                        }
+                    }
+                    Ok::<_, BoxError>(Action::await_change())
+                });
+                Ok::<_, BoxError>(action.await?)
+            }
+        }
+    };
+    let controller = Controller::builder("config").for_(Watch::<ConfigMap>::new());
+    let (running, handle) = run(&server, controller.build(reconciler).unwrap());
+    settle().await;
+    server.delete(&format!("{MAPS}/a"));
+    pass(Duration::from_secs(1)).await;
+    expect!["apply · clean up · apply"].assert_eq(&trace.take());
+    let another = server.get(&format!("{MAPS}/a")).unwrap();
+    assert_eq!(another["metadata"]["finalizers"], json!([NAME]));
+    assert_eq!(handle.stats().error, 1, "the pass that cleaned up is repeated");
     running.stop().await.unwrap();
 }
 
