@@ -28,7 +28,7 @@ pub use self::any::{AnyEvent, Observed};
 /// | [`deleted`](Self::deleted)                 | always | always                  | f       |
 /// | [`object`](Self::object), [`any_object`](Self::any_object) | f | f of the new one | f, and always if nothing is known of it |
 /// | [`resource_version_changed`](Self::resource_version_changed) | always | it changed: drops resyncs | always |
-/// | [`generation_changed`](Self::generation_changed) | always | it changed: drops writes of status and metadata, and resyncs | always |
+/// | [`generation_changed`](Self::generation_changed) | always | it changed: drops writes of status and metadata, and resyncs; of an object without a generation, as `resource_version_changed` | always |
 /// | [`labels_changed`](Self::labels_changed), [`annotations_changed`](Self::annotations_changed) | always | they changed | always |
 /// | [`labels`](Self::labels)                   | match | the new one matches: leaving the selector is not seen | match |
 ///
@@ -144,8 +144,15 @@ impl<K> Predicate<K> {
     /// metadata, and resyncs.
     ///
     /// A deletion that waits for finalizers increases the generation, and so passes.
+    ///
+    /// Several types have no generation, as ConfigMap and Secret: of these, every change passes, as
+    /// with [`resource_version_changed`](Self::resource_version_changed). controller-runtime's
+    /// `GenerationChangedPredicate` drops all their updates.
     pub fn generation_changed() -> Self {
-        Self::changed(|old, new| old.skim().generation != new.skim().generation)
+        Self::changed(|old, new| match (old.skim().generation, new.skim().generation) {
+            (0, 0) => old.resource_version() != new.resource_version(),
+            (old, new) => old != new,
+        })
     }
 
     /// Drops updates that do not change the labels.

@@ -69,6 +69,15 @@ fn evt_8_another_object_of_the_name_is_no_update_without_a_change() {
 }
 
 #[test]
+fn changes_of_objects_without_a_generation_pass() {
+    let of = |version: &str| object(json!({"resourceVersion": version}), CachePolicy::Compact);
+    let changed = Event::Updated { old: of("1"), new: of("2") };
+    let same = Event::Updated { old: of("1"), new: of("1") };
+    let predicate = Predicate::generation_changed();
+    assert!(predicate.admits(&changed) && !predicate.admits(&same));
+}
+
+#[test]
 fn predicates_agree_with_their_table() {
     check(
         Predicate::resource_version_changed(),
