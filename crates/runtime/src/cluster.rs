@@ -66,6 +66,18 @@
 //! | the service account of a pod              | `Config::incluster`                                                               |
 //! | the second, and if that fails the third   | `Config::infer`, `Client::try_default`                                            |
 //!
+//! Credentials that change are in the hands of kube-client:
+//!
+//! | credentials                                 | read again                                                                                  |
+//! |---------------------------------------------|---------------------------------------------------------------------------------------------|
+//! | a token file, as a pod's                    | every minute; the file must have no line end after the token                                 |
+//! | a token of an exec plugin                   | a minute before its `expirationTimestamp`. Never if it has none, and not after a 401, unlike client-go |
+//! | a certificate, also of an exec plugin; a CA | never                                                                                       |
+//!
+//! While a server refuses credentials, informers retry with back-off, and
+//! [`Cache::unsynced`](crate::Cache::unsynced) and the status of watches have its answer. Where
+//! credentials are not read again, restart the program, or remove the cluster and add it again.
+//!
 //! controller-runtime's order is: the flag, `KUBECONFIG`, the pod, the home directory. `infer`
 //! differs in two cases: in a pod whose image has a `~/.kube/config`, that file precedes the
 //! service account; and within a pod, an unreadable `KUBECONFIG` is ignored. To avoid that, call
