@@ -162,6 +162,8 @@ impl<R: RequestKey> Worker<R> {
                 Some(entered) => Some(entered),
                 None => {
                     count(&self.shared.counters.not_ours);
+                    // Another replica counts its failures from now on.
+                    self.queue.forget(key);
                     return None;
                 }
             },

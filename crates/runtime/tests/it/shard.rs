@@ -37,6 +37,39 @@ struct Replica {
     link: Link,
 }
 
+#[tokio::test(start_paused = true)]
+async fn failures_of_keys_that_another_replica_has_taken_over_are_forgotten() {
+    let server = world().0;
+    let start = |name: &str| {
+        let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
+        let mut manager = Manager::builder(server.client()).clock(clock).seed(1).build();
+        let sharded = Sharded::new(ShardOptions::new("config", name).namespace("default"));
+        let sharded = sharded.unwrap();
+        let view = sharded.view();
+        let fails = async |_: Request, _: Context| Err::<Action, BoxError>("always".into());
+        let controller = Controller::builder("config").for_(Watch::<ConfigMap>::new());
+        let controller = controller.sharded(sharded).build(fails).unwrap();
+        let queue = controller.queue();
+        manager.add(controller).unwrap();
+        (Running::start(manager), view, queue)
+    };
+    let (first, _, queue) = start("a");
+    pass(5 * SECOND).await;
+    let failing = || {
+        let key = |n| Request::new("default", format!("map-{n}"));
+        (0..60).filter(|n| queue.num_requeues(&key(*n)) > 0).count()
+    };
+    assert_eq!(failing(), 60);
+    let (second, view, _) = start("b");
+    // Longer than the longest back-off.
+    pass(2000 * SECOND).await;
+    let taken = keys().iter().filter(|key| view.owns(key)).count();
+    assert!(taken > 0);
+    assert_eq!(failing(), 60 - taken);
+    first.stop().await.unwrap();
+    second.stop().await.unwrap();
+}
+
 /// A replica whose passes take this long.
 fn start(server: &Server, name: &str, passes: &Passes, length: Duration) -> Replica {
     let link = Link::new(server, 1);
