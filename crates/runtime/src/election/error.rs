@@ -66,7 +66,7 @@ pub enum OptionsError {
 #[non_exhaustive]
 pub enum ElectionError {
     /// The lease was held and is lost: everything that it guards must end.
-    #[error("leader election lost: {identity:?} does not hold lease {lease} any more: {why}")]
+    #[error("{identity:?} does not hold lease {lease} any more: {why}")]
     Lost {
         /// Namespace and name of the Lease.
         lease: Arc<str>,
@@ -87,7 +87,7 @@ pub enum Loss {
         /// The renew deadline.
         within: Duration,
     },
-    /// Another process wrote the record.
+    /// Another process, or a person, wrote the record. It may still name this process.
     #[error("{}", held_by(.holder))]
     Taken {
         /// The current holder; empty for none.
@@ -97,9 +97,9 @@ pub enum Loss {
 
 fn held_by(holder: &str) -> String {
     if holder.is_empty() {
-        "nobody holds it".to_owned()
+        "its record was changed, and nobody holds it".to_owned()
     } else {
-        format!("it is held by {holder:?}")
+        format!("its record was changed by another, and names {holder:?}")
     }
 }
 

@@ -147,7 +147,7 @@ async fn changes_of_the_holder_are_logged_as_what_they_are() {
     "#]]
     .assert_eq(&lines.text().replace(" INFO", "INFO"));
     let free = Loss::Taken { holder: String::new() };
-    assert_eq!(free.to_string(), "nobody holds it");
+    assert_eq!(free.to_string(), "its record was changed, and nobody holds it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -326,6 +326,6 @@ async fn leader_ends_when_another_process_holds_the_lease() {
     let lost = one.ended().await.unwrap_err();
     assert_eq!(
         lost.to_string(),
-        "leader election lost: \"one\" does not hold lease default/main any more: it is held by \"thief\""
+        "\"one\" does not hold lease default/main any more: its record was changed by another, and names \"thief\""
     );
 }
