@@ -12,14 +12,10 @@ use setpoint_runtime::{
 };
 use setpoint_webhook::{
     RegisterError, WebhookServer, Webhooks,
-    server::{ServerError, StartedCheck, WebhookServerBuilder},
+    server::{ServerError, WebhookServerBuilder},
     webhooks::WebhooksBuilder,
 };
-use std::{
-    future::Future,
-    net::SocketAddr,
-    sync::{Arc, OnceLock},
-};
+use std::{future::Future, net::SocketAddr, sync::Arc};
 
 use crate::WebhookMetrics;
 
@@ -95,7 +91,7 @@ pub trait ManagerWebhooks {
     /// # Errors
     ///
     /// Two webhooks have one path, the certificate cannot be read, the address is taken, or the
-    /// manager serves webhooks already.
+    /// manager serves webhooks already. In the first three cases it may be called again.
     fn webhooks(
         &mut self,
         webhooks: WebhooksBuilder,
@@ -137,25 +133,19 @@ impl ManagerWebhooks for Manager {
         webhooks: WebhooksBuilder,
         server: impl FnOnce(WebhookServerBuilder) -> WebhookServerBuilder + Send,
     ) -> Result<ServedWebhooks, ManagerWebhooksError> {
-        // First what is refused the second time, so that nothing is registered twice.
-        let started = Arc::new(OnceLock::<StartedCheck>::new());
-        let check = started.clone();
-        let answers = Check::new(move || {
-            let check = check.clone();
-            async move {
-                match check.get() {
-                    Some(check) => Ok(check.check().await?),
-                    None => Err("the webhooks are not bound".into()),
-                }
-            }
-        });
-        self.health().readyz(NAME, answers)?;
-        let webhooks = webhooks.metrics(WebhookMetrics::register(&self.metrics())).build()?;
+        // Nothing is registered before the address is bound, so that a program may try again.
+        let metrics = Arc::new(WebhookMetrics::new());
+        let webhooks = webhooks.metrics(metrics.clone()).build()?;
         let builder = WebhookServer::builder(webhooks.clone(), self.clock().clone());
         let server = server(builder).bind().await?;
-        let address = server.address();
-        // Set once: this is the only writer.
-        let _ = started.set(server.started_check());
+        let (address, started) = (server.address(), Arc::new(server.started_check()));
+        let answers = Check::new(move || {
+            let started = started.clone();
+            async move { Ok(started.check().await?) }
+        });
+        // Refused if webhooks are served already.
+        self.health().readyz(NAME, answers)?;
+        metrics.add_to(&self.metrics());
         let member = Runnable::webhooks(|stop| async { Ok(server.run(stop).await?) });
         self.add_runnable(NAME, member)?;
         Ok(ServedWebhooks { address, webhooks })

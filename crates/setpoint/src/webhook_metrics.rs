@@ -56,37 +56,47 @@ impl WebhookMetrics {
     /// Registers the metrics. Registering twice in the same [`Metrics`] produces duplicate series.
     /// Reads of certificates are counted together with those of a manager's endpoints.
     pub fn register(metrics: &Metrics) -> Arc<Self> {
-        let new = Self {
+        let new = Self::new();
+        new.add_to(metrics);
+        Arc::new(new)
+    }
+
+    /// Metrics that are in no registry yet.
+    pub(crate) fn new() -> Self {
+        Self {
             requests: Family::default(),
             in_flight: Family::default(),
             latency: Family::new_with_constructor(|| Histogram::new(LATENCY_SECONDS)),
             panics: Family::default(),
             certificates: CertificateReads::default(),
-        };
+        }
+    }
+
+    /// Registers them.
+    pub(crate) fn add_to(&self, metrics: &Metrics) {
         metrics.update(|registry| {
             registry.register(
                 "controller_runtime_webhook_requests",
                 "Admission requests by webhook and HTTP status code",
-                new.requests.clone(),
+                self.requests.clone(),
             );
             registry.register(
                 "controller_runtime_webhook_requests_in_flight",
                 "Admission requests that are being answered",
-                new.in_flight.clone(),
+                self.in_flight.clone(),
             );
             registry.register(
                 "controller_runtime_webhook_latency_seconds",
                 "How long admission requests took to be answered",
-                new.latency.clone(),
+                self.latency.clone(),
             );
             registry.register(
                 "controller_runtime_webhook_panics",
                 "Panics of webhooks' handlers",
-                new.panics.clone(),
+                self.panics.clone(),
             );
         });
-        metrics.add_certificate_reads(new.certificates.clone());
-        Arc::new(new)
+        metrics.add_certificate_reads(self.certificates.clone());
     }
 }
 

@@ -10,7 +10,7 @@ use setpoint::prelude::*;
 use setpoint::runtime::endpoint::Endpoint;
 use setpoint::webhook::server::Listen;
 use setpoint::webhook::{Call, Refusal, Webhooks};
-use setpoint::{ControlPlane, WebhookCertificates};
+use setpoint::{ControlPlane, ManagerWebhooksError, WebhookCertificates};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -240,6 +240,33 @@ async fn a_program_with_a_new_ca_is_not_ready_before_servers_know_it() {
             // The next program makes a CA of its own.
             person.request("DELETE", SECRET, "application/json", &Value::Null).await.unwrap();
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn webhooks_whose_address_was_taken_can_be_added_again() {
+    with_person_of(ControlPlane::builder().simulated(0).build(), async |person| {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut manager = Manager::new(person.client.clone());
+        let mut serve = async |port: u16| {
+            let certificates = WebhookCertificates::new("default", "certificate").host("127.0.0.1");
+            let webhooks = Webhooks::builder().mutate(color);
+            let listen = |server: setpoint::webhook::server::WebhookServerBuilder| {
+                server.listen(std::net::SocketAddr::from(([127, 0, 0, 1], port)))
+            };
+            let served = manager.webhooks_with_certificates(webhooks, certificates, listen).await;
+            (served, manager.metrics().prometheus())
+        };
+        let (refused, metrics) = serve(taken.local_addr().unwrap().port()).await;
+        assert!(matches!(refused, Err(ManagerWebhooksError::Bind(_))), "{refused:?}");
+        assert!(!metrics.contains("controller_runtime_webhook"));
+        let (served, metrics) = serve(0).await;
+        assert!(served.unwrap().address.is_some());
+        let help = "# HELP controller_runtime_webhook_requests_in_flight ";
+        assert_eq!(metrics.matches(help).count(), 1);
+        let (again, _) = serve(0).await;
+        assert!(matches!(again, Err(ManagerWebhooksError::Health(_))), "{again:?}");
     })
     .await;
 }
