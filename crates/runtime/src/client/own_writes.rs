@@ -230,6 +230,21 @@ impl OwnWrites {
         state.set(id, OwnWrite::Gone { uid: uid.into(), after }, uid);
     }
 
+    /// Whether an object from a cache is known to be older than the last write of its key.
+    pub(super) fn is_outdated(
+        &self,
+        resource: &Arc<str>,
+        key: &Request,
+        (uid, version): (&str, &str),
+    ) -> bool {
+        let state = self.0.lock();
+        match state.by_key.get(&(resource.clone(), key.clone())) {
+            None => false,
+            Some((_, OwnWrite::Version(written))) => is_newer(written, version),
+            Some((_, OwnWrite::Gone { uid: gone, .. })) => gone.is_empty() || **gone == *uid,
+        }
+    }
+
     fn of(&self, resource: &Arc<str>, key: &Request) -> Option<OwnWrite> {
         let state = self.0.lock();
         if let Some((_, write)) = state.by_key.get(&(resource.clone(), key.clone())) {

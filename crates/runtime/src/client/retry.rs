@@ -79,7 +79,7 @@ impl<K: Cacheable + Serialize + Clone> Api<K> {
     /// nothing.
     ///
     /// The first try starts from the cache, or from the server if the cache does not have the
-    /// object. `change` is called once per try.
+    /// object, or not yet this client's last write of it. `change` is called once per try.
     ///
     /// What was not read stays as it is on the server: fields that the cache
     /// [prunes](crate::CacheOptions::prune), and those that `K` does not have. But a list that
@@ -123,6 +123,12 @@ impl<K: Cacheable + Serialize + Clone> Api<K> {
         let mut rng = retry.rng(pass);
         let cached = self.lister_of(&key.namespace).ok();
         let cached = cached.and_then(|lister| lister.get_key(key).ok().flatten());
+        let cached = cached.filter(|cached| {
+            let meta = cached.meta();
+            let [uid, version] =
+                [&meta.uid, &meta.resource_version].map(|text| text.as_deref().unwrap_or_default());
+            !self.client.own.is_outdated(&self.resource, key, (uid, version))
+        });
         let mut read = match cached {
             Some(cached) => {
                 self.note_read(key, super::ReadFrom::Cache);

@@ -95,6 +95,32 @@ async fn what_was_not_read_stays_on_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn change_back_is_written_before_the_cache_shows_the_first_change() {
+    let server = Server::new(&[CONFIG_MAPS, EVENTS]);
+    let mut object = config_map("a");
+    object["data"] = json!({"n": "1"});
+    server.put(MAPS, object);
+    let manager = builder(&server).build();
+    manager.cache().informer::<ConfigMap>();
+    let maps = manager.client().api::<ConfigMap>();
+    let running = Running::start(manager);
+    settle().await;
+    server.mute_watches();
+    let key = Request::new("default", "a");
+    for n in ["2", "1", "1"] {
+        let mut n_tries = 0;
+        let set = |map: &mut ConfigMap| {
+            n_tries += 1;
+            map.data.get_or_insert_default().insert("n".to_owned(), n.to_owned());
+        };
+        maps.update_with_retry(&key, set).await.unwrap();
+        assert_eq!((n_tries, &server.get(MAP).unwrap()["data"]["n"]), (1, &json!(n)));
+    }
+    assert_eq!(server.take_writes().len(), 2, "the last changed nothing");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn change_of_an_outdated_object_is_made_to_the_servers() {
     let server = Server::new(&[CONFIG_MAPS, EVENTS]);
     let mut object = config_map("a");
