@@ -29,8 +29,8 @@ pub enum Upserted {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpsertError {
-    /// A read or the write failed. A conflict, or `AlreadyExists`, means that the cache was behind:
-    /// retry.
+    /// A read or the write failed. A conflict, or `AlreadyExists`, means that the cache was behind
+    /// another client's write: retry.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The function returned an object with another key.
@@ -55,7 +55,8 @@ pub enum UpsertError {
 /// Makes the object of `key` match the result of `make`, which gets the existing object, if any,
 /// and returns the desired one.
 ///
-/// Reads from the cache. Writes the difference as a merge patch, with the resourceVersion that was
+/// Reads from the cache, once it shows this client's last write of the object: an older state could
+/// be what `make` wants while the server's is not. Writes the difference as a merge patch, with the resourceVersion that was
 /// read. An update does not touch the status (it has a subresource). Start from the existing
 /// object: a field that the server has defaulted and `make` leaves out is written again at every
 /// pass.
@@ -68,7 +69,7 @@ pub async fn create_or_update<K: Cacheable + Clone + Serialize>(
     key: &Request,
     make: impl FnOnce(Option<K>) -> K,
 ) -> Result<(K, Upserted), UpsertError> {
-    let existing = api.get(key)?;
+    let existing = api.get_own(key).await?;
     let made = make_of(key, existing.as_deref(), make)?;
     put(api, key, existing.as_deref(), made).await
 }
@@ -107,7 +108,7 @@ pub async fn create_or_patch<K: Cacheable + Clone + Serialize>(
     key: &Request,
     make: impl FnOnce(Option<K>) -> K,
 ) -> Result<(K, Upserted), UpsertError> {
-    let existing = api.get(key)?;
+    let existing = api.get_own(key).await?;
     let made = make_of(key, existing.as_deref(), make)?;
     let Some(existing) = existing else {
         return Ok((api.create(&made).await?, Upserted::Created));

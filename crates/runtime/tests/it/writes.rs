@@ -7,7 +7,7 @@ use kube_core::params::{DeleteParams, Patch};
 use serde_json::json;
 use setpoint_object::label::Selector;
 use setpoint_runtime::{
-    Apply, Request, create_or_update,
+    Apply, Request, create_or_patch, create_or_update,
     owner::OwnerError,
     upsert::{UpsertError, Upserted},
 };
@@ -17,6 +17,39 @@ use crate::{
     server::Server,
     world::{CONFIG_MAPS, EVENTS, Running, builder, config_map, settle},
 };
+
+#[tokio::test(start_paused = true)]
+async fn create_or_update_and_patch_see_their_own_last_write() {
+    let server = Server::new(&[CONFIG_MAPS, EVENTS]);
+    server.delay_watches(std::time::Duration::from_millis(20));
+    let manager = builder(&server).build();
+    let api = manager.client().api::<ConfigMap>();
+    manager.cache().informer::<ConfigMap>();
+    let running = Running::start(manager);
+    settle().await;
+    let set = |name: &'static str, value: &'static str| {
+        move |existing: Option<ConfigMap>| {
+            let mut object = existing.unwrap_or_default();
+            object.metadata.name = Some(name.into());
+            object.metadata.namespace = Some("default".into());
+            object.data.get_or_insert_default().insert("k".into(), value.into());
+            object
+        }
+    };
+    let (a, b) = (Request::new("default", "a"), Request::new("default", "b"));
+    let mut done = Vec::new();
+    for value in ["1", "2", "1"] {
+        done.push(create_or_update(&api, &a, set("a", value)).await.unwrap().1);
+        done.push(create_or_patch(&api, &b, set("b", value)).await.unwrap().1);
+    }
+    let [created, updated] = [Upserted::Created, Upserted::Updated];
+    assert_eq!(done, [created, created, updated, updated, updated, updated]);
+    for name in ["a", "b"] {
+        let stored = server.get(&format!("/api/v1/namespaces/default/configmaps/{name}")).unwrap();
+        assert_eq!(stored["data"]["k"], "1");
+    }
+    running.stop().await.unwrap();
+}
 
 #[tokio::test(start_paused = true)]
 async fn create_or_update_writes_only_differences() {
