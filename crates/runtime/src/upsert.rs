@@ -56,10 +56,10 @@ pub enum UpsertError {
 /// and returns the desired one.
 ///
 /// Reads from the cache, once it shows this client's last write of the object: an older state could
-/// be what `make` wants while the server's is not. Writes the difference as a merge patch, with the resourceVersion that was
-/// read. An update does not touch the status (it has a subresource). Start from the existing
-/// object: a field that the server has defaulted and `make` leaves out is written again at every
-/// pass.
+/// be what `make` wants while the server's is not. Writes the difference as a merge patch, with the
+/// resourceVersion that was read. An update does not touch the status (it has a subresource). Start
+/// from the existing object: a field that the server has defaulted and `make` leaves out is written
+/// again at every pass.
 ///
 /// # Errors
 ///
