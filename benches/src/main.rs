@@ -5,8 +5,8 @@
 //! `workqueue`, `runtime`, `storage`, `watch`, `planes`, `envtest`, `scale`, `crowd`, `scaling` and
 //! `instructions` it does the same for the API over HTTPS, the API beside kube-apiserver,
 //! informers, the work queue, controllers, storage, watchers, idle control planes, test
-//! environments, thousands of pods, crowded namespaces, the growth of operations with their objects,
-//! and the instructions of requests.
+//! environments, thousands of pods, crowded namespaces, the growth of operations with their
+//! objects, and the instructions of requests.
 //! Figures of one run can be compared; figures of different machines or days cannot. Each figure is
 //! shown with its goal.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]

@@ -55,9 +55,9 @@ use tree::{Builder, Tree};
 pub const NAMESPACE_INDEX: &str = "namespace";
 
 /// The name of the index by labels, which a cache has if it is asked for:
-/// [`SharedInformerBuilder::label_index`](crate::SharedInformerBuilder::label_index). Its values are
-/// `key=value`. What reads by a label selector that requires one value of a label then looks only
-/// at objects with that label.
+/// [`SharedInformerBuilder::label_index`](crate::SharedInformerBuilder::label_index). Its values
+/// are `key=value`. What reads by a label selector that requires one value of a label then looks
+/// only at objects with that label.
 pub const LABEL_INDEX: &str = "metadata.labels";
 
 /// The only writer of a cache; [`Indexer::lister`] returns readers.

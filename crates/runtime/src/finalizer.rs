@@ -96,7 +96,8 @@ pub enum FinalizerError {
 /// So `Apply` is never called for an object whose deletion could be missed, and the object exists
 /// until `Cleanup` has succeeded. The patches test the object's uid and what they change (the list
 /// when adding, the entry when removing), so they never undo a concurrent write, nor one of another
-/// object that has taken the name. Other parts of the object may change meanwhile. An object that no longer exists when its finalizer is removed is not an error.
+/// object that has taken the name. Other parts of the object may change meanwhile. An object that
+/// no longer exists when its finalizer is removed is not an error.
 ///
 /// A closure that is stored before the call names the type of its argument, and that of its error:
 ///

@@ -229,9 +229,9 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self
     }
 
-    /// Watches each cluster that the manager has or gets besides its own. `engage` adds the watches:
-    /// it is called once per cluster, when both the controller and the cluster are in the manager,
-    /// whichever is added first.
+    /// Watches each cluster that the manager has or gets besides its own. `engage` adds the
+    /// watches: it is called once per cluster, when both the controller and the cluster are in the
+    /// manager, whichever is added first.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::ConfigMap;

@@ -233,7 +233,8 @@ impl<R: RequestKey> Sources<R> {
         KeySink::new(self.queue.clone(), self.low_priority)
     }
 
-    /// Starts all watches, and returns those that the start waits for. The error is a resource whose informer has stopped.
+    /// Starts all watches, and returns those that the start waits for. The error is a resource
+    /// whose informer has stopped.
     pub(crate) fn start(&self) -> Result<Vec<Awaited<R>>, String> {
         self.remove_watches(|watched| watched.feed.removed().is_cancelled());
         let waiting: Vec<_> = {
