@@ -43,6 +43,7 @@ mod review_selector;
 mod scale;
 mod status;
 mod token;
+mod turns;
 mod update;
 mod version;
 
@@ -150,14 +151,14 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
         let none = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
-        let request = Delete(options.clone());
+        let request = Delete { options: options.clone(), turn: None };
         execute::run(self, attributes, attributes.target()?, &none, request).await
     }
     /// DELETE of a collection. Returns the matching objects as they were.
     ///
     /// # Errors
-    /// The first error other than "not found". Objects before it are deleted by then, and up to 31
-    /// after it, since that many deletes are in progress at a time.
+    /// The first error other than "not found". Objects before it are deleted by then. Objects after
+    /// it are not, if it is a refusal; if it is an error of the store, up to 31 of them are.
     pub async fn delete_collection(
         &self,
         attributes: &Attributes,

@@ -1,10 +1,12 @@
 //! DELETE of a collection: a list, then a delete of each object (spec: api-server §5.5).
 //!
 //! Several deletes are in progress at a time, so that a store which waits for its disk commits them
-//! together: one after the other, 50,000 of them would outlast the request's deadline.
+//! together: one after the other, 50,000 of them would outlast the request's deadline. They are
+//! reviewed one after the other ([`Turns`]).
 use super::delete::warn_of_orphans;
 use super::execute::{self, Delete};
 use super::persist::check_namespace;
+use super::turns::Turns;
 use crate::read::{List, Listed};
 use crate::request::*;
 use crate::routed::{Attributes, Target};
@@ -47,12 +49,28 @@ pub(super) async fn delete(
         if !found.items.is_empty() {
             check_namespace(target)?;
         }
-        let deletes = found.items.iter().map(|item| async {
-            let one = target_of(target, item)?;
-            let delete = Delete(options.clone());
-            match execute::run(registry, attributes, &one, &write_options, delete).await {
-                Err(error) if error.reason() != Reason::NotFound => Err(error),
-                _ => Ok(()),
+        let turns = Turns::new();
+        let deletes = found.items.iter().enumerate().map(|(idx, item)| {
+            let turn = turns.turn(idx);
+            let delete = Delete { options: options.clone(), turn: Some(turn.clone()) };
+            let write_options = &write_options;
+            async move {
+                let deleted = match target_of(target, item) {
+                    Ok(one) => {
+                        execute::run(registry, attributes, &one, write_options, delete).await
+                    }
+                    Err(error) => Err(error),
+                };
+                match deleted {
+                    Err(error) if error.reason() != Reason::NotFound => {
+                        turn.fail();
+                        Err(error)
+                    }
+                    _ => {
+                        turn.pass();
+                        Ok(())
+                    }
+                }
             }
         });
         several_deletes(deletes).await?;

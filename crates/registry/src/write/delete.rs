@@ -3,6 +3,7 @@ use super::Write;
 use super::change::RACE_ATTEMPTS_MAX;
 use super::metadata::{FOREGROUND, ORPHAN, integer};
 use super::persist::Outcome;
+use super::turns::Turn;
 use crate::admission::{Operation, Options};
 use crate::allocate::Claims;
 use crate::catalog::Resource;
@@ -37,8 +38,13 @@ enum Step {
 }
 
 impl Write<'_> {
-    /// Deletes the target.
-    pub(super) async fn delete(&self, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+    /// Deletes the target. The delete of an object of a collection has a turn, in which it is
+    /// reviewed.
+    pub(super) async fn delete(
+        &self,
+        options: &DeleteOptions,
+        turn: Option<&Turn>,
+    ) -> Result<Deleted, ApiError> {
         if self.target.subresource.is_some() {
             return Err(ApiError::method_not_allowed());
         }
@@ -57,7 +63,7 @@ impl Write<'_> {
                 return Err(self.not_found());
             };
             self.leave_if_large(found.value.len()).await;
-            match self.delete_found(&found, options).await? {
+            match self.delete_found(&found, options, turn).await? {
                 Ok(deleted) => return Ok(deleted),
                 Err(newer) => live = newer,
             }
@@ -86,7 +92,11 @@ impl Write<'_> {
         &self,
         found: &KeyValue,
         options: &DeleteOptions,
+        turn: Option<&Turn>,
     ) -> Result<Result<Deleted, Option<KeyValue>>, ApiError> {
+        if let Some(turn) = turn {
+            turn.begin().await?;
+        }
         let mut object = tree(&found.value)?;
         // The object is written back under the present schema.
         crate::convert::refresh(self.resource, &mut object, found.modified.0);
@@ -115,6 +125,9 @@ impl Write<'_> {
             self.inner.admission.validate(&review, None).await?;
         } else {
             warn();
+        }
+        if let Some(turn) = turn {
+            turn.pass();
         }
         let (marked, remove) = match self.step(&object, options, grace) {
             Step::Pending => {

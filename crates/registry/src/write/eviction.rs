@@ -157,7 +157,7 @@ impl Write<'_> {
             }
         }
         let target = Target { subresource: None, ..self.target.clone() };
-        Write { target: &target, ..*self }.delete(&options).await?;
+        Write { target: &target, ..*self }.delete(&options, None).await?;
         Ok(success())
     }
     /// The budget that covers a pod.

@@ -7,6 +7,7 @@
 //! defaults have made of a small one.
 use super::Write;
 use super::retry::Attempts;
+use super::turns::Turn;
 use crate::catalog::Resource;
 use crate::kind::Action;
 use crate::request::{Body, DeleteOptions, Deleted, Format, PatchType, WriteOptions, Written};
@@ -52,7 +53,11 @@ pub(super) struct Update(pub(super) Body);
 pub(super) struct Patch(pub(super) PatchType, pub(super) Body);
 /// DELETE of one object.
 #[derive(Debug, Clone)]
-pub(super) struct Delete(pub(super) DeleteOptions);
+pub(super) struct Delete {
+    pub(super) options: DeleteOptions,
+    /// Of an object of a collection that is deleted.
+    pub(super) turn: Option<Turn>,
+}
 
 /// A stream to another server, with its options. Nothing is written.
 #[derive(Debug, Clone)]
@@ -120,7 +125,7 @@ impl WriteRequest for Delete {
             let written = write.connect().await?;
             return Ok(Deleted::Object { object: written.object, remains: true });
         }
-        write.delete(&self.0).await
+        write.delete(&self.options, self.turn.as_ref()).await
     }
 }
 

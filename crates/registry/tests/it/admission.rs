@@ -20,7 +20,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const NAMESPACES: &str = "/api/v1/namespaces";
 
-async fn server(configure: impl FnOnce(RegistryBuilder) -> RegistryBuilder) -> Server {
+pub(crate) async fn server(configure: impl FnOnce(RegistryBuilder) -> RegistryBuilder) -> Server {
     let store = Arc::new(MemoryStore::default());
     Server::configured(store.clone(), store, |builder| configure(builder.seed(7))).await
 }

@@ -1,9 +1,14 @@
 //! DELETE (spec: api-server §5.5, §11).
+use crate::admission::server as server_with;
 use crate::definitions::{DEFINITIONS, define, definition};
 use crate::server::{Server, refused};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use setpoint_registry::{DeleteOptions, PropagationPolicy};
+use setpoint_object::ApiError;
+use setpoint_registry::{Admission, DeleteOptions, ListOptions, PropagationPolicy, Review, Verb};
 use setpoint_store::{Op, Store as _, Txn};
+use std::sync::Arc;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
@@ -305,4 +310,59 @@ async fn a_deletecollection_returns_the_objects_as_they_were() {
     assert_eq!(refused(server.get(MAP).await), r#"404 configmaps "a" not found"#);
     let held = server.get(&format!("{MAPS}/b")).await.unwrap();
     assert!(held["metadata"]["deletionTimestamp"].is_string());
+}
+
+/// Refuses deletes of objects with a label, after a while.
+#[derive(Debug)]
+struct Keeps;
+impl Admission for Keeps {
+    fn name(&self) -> &str {
+        "Keeps"
+    }
+    fn validate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        _: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        async move {
+            tokio::task::yield_now().await;
+            match review.old() {
+                Some(old) if old["metadata"]["labels"]["keep"] == "yes" => {
+                    Err(review.forbidden("kept"))
+                }
+                _ => Ok(()),
+            }
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletecollection_ends_at_the_first_refusal() {
+    let server = server_with(|builder| builder.admission(Arc::new(Keeps))).await;
+    for (name, keep) in [("a", "no"), ("b", "yes"), ("c", "no"), ("d", "no")] {
+        let map = json!({"metadata": {"name": name, "labels": {"keep": keep}}});
+        server.create(MAPS, map).await.unwrap();
+    }
+    let refusal = r#"403 configmaps "Unknown" is forbidden: kept"#;
+    assert_eq!(refused(server.delete_collection(MAPS).await.map(|_| Value::Null)), refusal);
+    assert_eq!(refused(server.get(MAP).await), r#"404 configmaps "a" not found"#);
+    for name in ["b", "c", "d"] {
+        server.get(&format!("{MAPS}/{name}")).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletecollection_ends_at_an_object_that_a_precondition_excludes() {
+    let (server, _) = with_map().await;
+    let second = server.create(MAPS, json!({"metadata": {"name": "b"}})).await.unwrap();
+    let uid = second["metadata"]["uid"].as_str().map(str::to_owned);
+    let options = DeleteOptions { uid, ..DeleteOptions::default() };
+    let request = server.request(Verb::DeleteCollection, MAPS);
+    let list = ListOptions::default();
+    let deleted = server.registry.delete_collection(&request, &list, &options).await;
+    assert_eq!(deleted.unwrap_err().code(), 409);
+    for name in ["a", "b"] {
+        server.get(&format!("{MAPS}/{name}")).await.unwrap();
+    }
 }
