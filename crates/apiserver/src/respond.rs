@@ -418,22 +418,27 @@ const WARNINGS_CHARS_MAX: usize = 4096;
 const WARNING_CHARS_MAX: usize = 256;
 
 /// Adds one `Warning` header per text. Drops texts with control characters. If all together are too
-/// long, each is truncated and those that still do not fit are dropped.
+/// long, each is truncated, and those after the limit are dropped: the text that crosses it is the
+/// last one, as in kube-apiserver.
 pub(crate) fn add_warnings(headers: &mut HeaderMap, texts: &[String]) {
-    let clean = || texts.iter().filter(|text| !text.chars().any(char::is_control));
-    let total: usize = clean().map(|text| text.chars().count()).sum();
-    let (each_max, mut left) = if total > WARNINGS_CHARS_MAX {
-        (WARNING_CHARS_MAX, WARNINGS_CHARS_MAX)
-    } else {
-        (usize::MAX, usize::MAX)
-    };
-    for text in clean() {
+    let is_clean = |text: &str| !text.chars().any(char::is_control);
+    let mut total = 0;
+    // The text that crosses the limit untruncated. It and those before it are sent in any case.
+    let crossing = texts.iter().position(|text| {
+        total += if is_clean(text) { text.chars().count() } else { 0 };
+        total > WARNINGS_CHARS_MAX
+    });
+    let each_max = if crossing.is_some() { WARNING_CHARS_MAX } else { usize::MAX };
+    let mut n_sent = 0;
+    for (idx, text) in texts.iter().enumerate() {
+        if n_sent >= WARNINGS_CHARS_MAX && crossing.is_some_and(|crossing| idx > crossing) {
+            break;
+        }
         let cut: String = text.chars().take(each_max).collect();
-        let length = cut.chars().count();
-        if length > left {
+        if !is_clean(&cut) {
             continue;
         }
-        left -= length;
+        n_sent += cut.chars().count();
         let quoted = cut.replace('\\', r"\\").replace('"', r#"\""#);
         let line = format!("299 - \"{quoted}\"");
         if let Ok(value) = HeaderValue::from_bytes(line.as_bytes()) {

@@ -52,6 +52,18 @@ fn warnings_are_quoted_and_limited() {
     let mut headers = HeaderMap::new();
     add_warnings(&mut headers, &vec!["x".repeat(300); 20]);
     assert_eq!(headers.get_all(header::WARNING).iter().count(), 16);
+    let n_sent = |lengths: &[usize]| {
+        let mut headers = HeaderMap::new();
+        let texts: Vec<_> = lengths.iter().map(|length| "x".repeat(*length)).collect();
+        add_warnings(&mut headers, &texts);
+        headers.get_all(header::WARNING).iter().count()
+    };
+    // The text that crosses the limit is the last one, with all before it.
+    assert_eq!(n_sent(&[205; 40]), 20);
+    assert_eq!(n_sent(&[100; 60]), 41);
+    assert_eq!(n_sent(&[256; 18]), 17);
+    assert_eq!(n_sent(&[257; 18]), 16);
+    assert_eq!(n_sent(&[2000; 3]), 3);
 }
 
 #[test]
