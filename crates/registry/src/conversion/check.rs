@@ -21,16 +21,17 @@ const OBJECT_BYTES_MAX: usize = 3 << 20;
 ///
 /// # Errors
 ///
-/// The text that a client sees after `conversion webhook for …, Kind=… `.
+/// See [`Wrong`].
 pub(super) async fn answer<T: Send + 'static>(
     target: &Arc<Target>,
     threads: &Threads,
     sent: &[Bytes],
     converted: Vec<Bytes>,
     finish: impl Fn(Value) -> T + Clone + Send + 'static,
-) -> Result<Vec<T>, String> {
+) -> Result<Vec<T>, Wrong> {
     if converted.len() != sent.len() {
-        return Err(format!("returned {} objects, expected {}", converted.len(), sent.len()));
+        let text = format!("returned {} objects, expected {}", converted.len(), sent.len());
+        return Err(Wrong::Answer(text));
     }
     let mut objects = Vec::with_capacity(converted.len());
     let mut n_bytes = 0;
@@ -58,12 +59,49 @@ fn parse(converted: &[u8]) -> Result<Value, Fault> {
     if converted.len() > OBJECT_BYTES_MAX {
         return Err(Fault::Type(format!("it is larger than {OBJECT_BYTES_MAX} bytes")));
     }
-    serde_json::from_slice(converted).map_err(|error| Fault::Type(error.to_string()))
+    let object = serde_json::from_slice(converted);
+    let object: Value = object.map_err(|error| Fault::Type(error.to_string()))?;
+    match undecodable(&object, converted) {
+        Some(text) => Err(Fault::Undecodable(text)),
+        None => Ok(object),
+    }
+}
+/// Why the reference's decoder of objects without a Go type refuses a value, in its words.
+fn undecodable(value: &Value, text: &[u8]) -> Option<String> {
+    let found = match value {
+        Value::Null => return Some("unexpected end of JSON input".to_owned()),
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => {
+            let text_of = |name: &str| value[name].as_str().unwrap_or_default();
+            let has_kind = !text_of("kind").is_empty();
+            // Of a version that cannot be read, the decoder does not take the kind either.
+            if has_kind && text_of("apiVersion").matches('/').count() <= 1 {
+                return None;
+            }
+            let text = String::from_utf8_lossy(text);
+            return Some(format!("Object 'Kind' is missing in '{text}'"));
+        }
+    };
+    Some(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"))
+}
+
+/// What is wrong with an answer.
+#[derive(Debug)]
+pub(super) enum Wrong {
+    /// The text that a client sees after `conversion webhook for …, Kind=… `.
+    Answer(String),
+    /// An object cannot be decoded. The whole text that a client sees.
+    Undecodable(String),
 }
 
 /// What is wrong with an object.
 #[derive(Debug)]
 enum Fault {
+    /// It is no object with a type.
+    Undecodable(String),
     /// It has another type.
     Type(String),
     /// It is another object.
@@ -71,12 +109,13 @@ enum Fault {
     Metadata(String),
 }
 impl Fault {
-    fn at(self, idx: usize) -> String {
-        match self {
+    fn at(self, idx: usize) -> Wrong {
+        Wrong::Answer(match self {
+            Self::Undecodable(text) => return Wrong::Undecodable(text),
             Self::Type(text) => format!("returned invalid object at index {idx}: {text}"),
             Self::Object(text) => format!("returned invalid object: {text}"),
             Self::Metadata(text) => format!("returned invalid metadata: {text}"),
-        }
+        })
     }
 }
 
@@ -165,10 +204,13 @@ mod tests {
 
     #[test]
     fn an_object_that_is_longer_than_a_body_is_refused() {
-        let object = |n| format!("{{\"a\":\"{}\"}}", "x".repeat(n));
+        let object = |n| format!("{{\"kind\":\"{}\"}}", "x".repeat(n));
         assert!(parse(object(1).as_bytes()).is_ok());
         assert!(parse(object(SLICE_BYTES).as_bytes()).is_ok());
-        let fault = parse(object(OBJECT_BYTES_MAX).as_bytes()).unwrap_err().at(2);
-        assert_eq!(fault, "returned invalid object at index 2: it is larger than 3145728 bytes");
+        let Wrong::Answer(text) = parse(object(OBJECT_BYTES_MAX).as_bytes()).unwrap_err().at(2)
+        else {
+            panic!("it was read");
+        };
+        assert_eq!(text, "returned invalid object at index 2: it is larger than 3145728 bytes");
     }
 }

@@ -1,8 +1,9 @@
 //! Converts the objects of a definition to one served version.
+use super::check::{self, Wrong};
 use super::single_flight::{Found, Lookup, Name, SingleFlight};
 use super::{
     BATCH_BYTES_MAX, BATCH_OBJECTS_MAX, BATCHES_MAX, CALL_TIMEOUT, CALLS_MAX, Conversion,
-    ConversionError, ConversionRequest, check,
+    ConversionError, ConversionRequest,
 };
 use crate::catalog::{Resource, Schema, too_large};
 use crate::convert;
@@ -299,7 +300,10 @@ impl Converter {
         let converted =
             converted.map_err(|error| failed(sent.first(), format!("failed: {error}")))?;
         let checked = check::answer(target, &self.threads, &sent, converted, finish).await;
-        checked.map_err(|text| failed(sent.first(), text))
+        checked.map_err(|wrong| match wrong {
+            Wrong::Answer(text) => failed(sent.first(), text),
+            Wrong::Undecodable(text) => ApiError::unclassified(bounded::text(text, TEXT_BYTES_MAX)),
+        })
     }
 }
 

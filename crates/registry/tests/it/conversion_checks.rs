@@ -67,6 +67,32 @@ async fn objects_are_checked_in_the_version_of_the_request() {
 type Spoil = fn(&mut Value);
 
 #[tokio::test(start_paused = true)]
+async fn a_failure_shows_what_is_no_object_with_a_type() {
+    let (server, state) = serving().await;
+    server.create(V1, foo("v1", "a", 1)).await.unwrap();
+    let unmarshal = |what: &str| {
+        format!("500 json: cannot unmarshal {what} into Go value of type map[string]interface {{}}")
+    };
+    let spoils: [(Spoil, String); 7] = [
+        (|object| *object = Value::Null, "500 unexpected end of JSON input".to_owned()),
+        (|object| *object = "x".into(), unmarshal("string")),
+        (|object| *object = 3.into(), unmarshal("number")),
+        (|object| *object = true.into(), unmarshal("bool")),
+        (|object| *object = json!([]), unmarshal("array")),
+        (|object| *object = json!({}), "500 Object 'Kind' is missing in '{}'".to_owned()),
+        (
+            |object| *object = json!({"apiVersion": "a/b/c", "kind": "Foo"}),
+            r#"500 Object 'Kind' is missing in '{"apiVersion":"a/b/c","kind":"Foo"}'"#.to_owned(),
+        ),
+    ];
+    for (spoil, text) in spoils {
+        state.lock().spoil = Some(spoil);
+        assert_eq!(refused(server.get(&format!("{V2}/a")).await), text);
+    }
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failure_repeats_only_the_beginning_of_a_wrong_answer() {
     let (server, state) = serving().await;
     server.create(V1, foo("v1", "a", 1)).await.unwrap();
