@@ -68,7 +68,8 @@ pub(super) fn managed_fields(object: &Value) -> Value {
     let entries = object.meta().and_then(|meta| meta.get("managedFields"));
     entries.cloned().unwrap_or_default()
 }
-/// Puts the former entries back if hooks or policies have made the present ones invalid.
+/// Puts the former entries back if hooks or policies have made the present ones invalid. Removes an
+/// empty list.
 pub(super) fn restore_entries(review: &Review<'_>, object: &mut Value, former: Value) {
     let has_entries = object.meta().is_some_and(|meta| meta.contains_key("managedFields"));
     if !has_entries || managed_fields(object) == former {
@@ -79,5 +80,7 @@ pub(super) fn restore_entries(review: &Review<'_>, object: &mut Value, former: V
             ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {detail}"
         ));
         object.set_meta("managedFields", former);
+    } else if managed_fields(object).as_array().is_some_and(Vec::is_empty) {
+        object.set_meta("managedFields", Value::Null);
     }
 }

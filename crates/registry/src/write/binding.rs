@@ -1,7 +1,7 @@
 //! `pods/binding` and `bindings`: the scheduler's decision (spec: api-server §5.6).
 use super::Write;
 use super::change::{Changed, Owned, Present, Tracking};
-use crate::admission::Operation;
+use crate::admission::{Operation, Options};
 use crate::attributes::check_name;
 use crate::kind::core::pod::actions::{binding_fault, place};
 use crate::request::{Body, Object, Written};
@@ -21,28 +21,32 @@ impl Write<'_> {
         let kind = subresource.map_or(own, |row| &row.gvk);
         let mut binding = self.decode_as(kind, &[], body)?;
         super::metadata::set_namespace(self.target, &mut binding)?;
+        let is_of_collection = self.target.name.is_empty();
         let mut name = self.target.name.clone();
-        if name.is_empty() {
+        if is_of_collection {
             name = binding.name().to_owned();
             // As of every new object: a collection has no preconditions.
             binding.set_meta("uid", Value::Null);
-        } else if binding.name() != name {
+        }
+        self.own_as(kind, &mut binding);
+        // Admission sees the binding; the change of the pod is a part of it.
+        let review = self.review(Operation::Create, &name, None, Options::Write(self.options));
+        self.inner.admission.mutate(&review, &mut binding).await?;
+        if !is_of_collection && binding.name() != name {
             return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
         }
         if let Some(fault) = binding_fault(&binding) {
             return Err(ApiError::unclassified(fault));
         }
+        self.inner.admission.validate(&review, Some(&binding)).await?;
         let catalog = self.inner.catalog.borrow().clone();
         let pods = catalog.get("", "v1", "pods").ok_or_else(ApiError::no_route)?.clone();
         let target = Target {
             resource: pods.clone(),
             namespace: self.target.namespace.clone(),
-            name,
+            name: binding.name().to_owned(),
             subresource: Some(Subresource::Binding),
         };
-        self.own_as(kind, &mut binding);
-        // Admission sees the binding; the change of the pod is a part of it.
-        let binding = self.admit(Operation::Create, &target.name, binding).await?;
         check_name(&target.name)?;
         let write = Write { target: &target, resource: &pods, is_reviewed: false, ..*self };
         let refuse = |why: &str| {

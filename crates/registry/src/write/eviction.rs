@@ -4,7 +4,7 @@ use super::binding::success;
 use super::change::{Changed, Owned, Present, Tracking};
 use super::metadata::set_namespace;
 use super::persist::Outcome;
-use crate::admission::Operation;
+use crate::admission::{Operation, Options};
 use crate::allocate::Claims;
 use crate::kind::core::pod::actions::{is_over, note_eviction};
 use crate::kind::policy::pod_disruption_budget::charge::{charge, in_progress, spares_unready};
@@ -32,7 +32,17 @@ impl Write<'_> {
         let kind = GroupVersionKind::new("policy", "v1", "Eviction");
         let mut eviction = self.decode_as(&kind, &["policy/v1beta1"], body)?;
         set_namespace(self.target, &mut eviction)?;
-        if eviction.name() != self.target.name {
+        self.own_as(&kind, &mut eviction);
+        // The body may request a dry run too.
+        let asked = delete_options(&eviction["deleteOptions"]).into_options();
+        let dry_run = self.options.dry_run || asked.dry_run;
+        let write_options = WriteOptions { dry_run, ..self.options.clone() };
+        let write = Write { options: &write_options, ..*self };
+        // Admission sees the eviction; the writes that follow are its parts.
+        let name = &self.target.name;
+        let review = write.review(Operation::Create, name, None, Options::Write(&write_options));
+        self.inner.admission.mutate(&review, &mut eviction).await?;
+        if eviction.name() != name {
             return Err(ApiError::bad_request(
                 "name in URL does not match name in Eviction object",
             ));
@@ -44,16 +54,10 @@ impl Write<'_> {
                 "can not be set for pod eviction, try after removing the option",
             );
             let kind = GroupKind { group: kind.group, kind: kind.kind };
-            return Err(ApiError::invalid(&kind, &self.target.name, &[error]));
+            return Err(ApiError::invalid(&kind, name, &[error]));
         }
-        self.own_as(&kind, &mut eviction);
-        // The body may request a dry run too.
-        let options = self.eviction_options(&eviction)?.into_options();
-        let write_options = WriteOptions { dry_run: options.dry_run, ..self.options.clone() };
-        let write = Write { options: &write_options, ..*self };
-        // Admission sees the eviction; the writes that follow are its parts.
-        let eviction = write.admit(Operation::Create, &self.target.name, eviction).await?;
         let options = self.eviction_options(&eviction)?;
+        self.inner.admission.validate(&review, Some(&eviction)).await?;
         let validity = options.validate();
         let options = options.into_options();
         let write = Write { is_reviewed: false, ..write };

@@ -210,6 +210,50 @@ async fn answers_of_the_old_version_are_checked_less() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn managed_fields_that_a_webhook_empties_are_gone() {
+    let patch = json!([{"op": "add", "path": "/metadata/managedFields", "value": []}]);
+    let patch = base64::engine::general_purpose::STANDARD.encode(patch.to_string());
+    let response = json!({"patch": patch, "patchType": "JSONPatch"});
+    let made = reviewed("mutating", "v1", response).await.unwrap();
+    assert!(!made["metadata"].as_object().unwrap().contains_key("managedFields"), "{made}");
+}
+
+/// Renames what is created beside a pod.
+#[derive(Debug)]
+struct Renames;
+impl Admission for Renames {
+    fn name(&self) -> &str {
+        "Renames"
+    }
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        if review.subresource().is_some() {
+            object["metadata"]["name"] = "other".into();
+        }
+        futures::future::ready(Ok(())).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bindings_and_evictions_are_checked_after_they_are_mutated() {
+    let server = server(|builder| builder.admission(Arc::new(Renames))).await;
+    let pod =
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    server.create(PODS, pod).await.unwrap();
+    let sent = json!({"metadata": {"name": "p"}, "target": {"name": "n"}});
+    for (subresource, kind) in [("binding", "Binding"), ("eviction", "Eviction")] {
+        let made = server.create(&format!("{PODS}/p/{subresource}"), sent.clone()).await;
+        let refusal = format!("400 name in URL does not match name in {kind} object");
+        assert_eq!(refused(made), refusal);
+    }
+    assert!(server.get(&format!("{PODS}/p")).await.unwrap()["spec"]["nodeName"].is_null());
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_long_patch_is_applied_and_one_longer_than_a_body_is_refused() {
     let patch = |n: usize| {
         let patch = json!([{"op": "add", "path": "/data", "value": {"a": "x".repeat(n)}}]);
