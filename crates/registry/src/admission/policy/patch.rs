@@ -14,6 +14,10 @@ const PATCH_BYTES_MAX: usize = 3 << 20;
 /// Bytes of an operation without its texts.
 const OPERATION_BYTES: usize = 16;
 
+/// The largest integer that is a number in the value of an operation: cel-go's `maxIntJSON`, the
+/// largest up to which doubles have all integers.
+const NUMBER_MAX: u64 = (1 << 53) - 1;
+
 /// How deep a patch nests. Objects are not deeper.
 const DEPTH_MAX: usize = 100;
 
@@ -37,7 +41,7 @@ impl From<String> for Fault {
 ///
 /// A struct is not at the place of its name; it is too large, or too large for the thread.
 pub(super) fn configuration(value: &Cel<'_>, thread: Place) -> Result<Value, Fault> {
-    Written { bytes: 0, thread }.json(value, Some("Object"), DEPTH_MAX)
+    Written { bytes: 0, thread, has_numbers: true }.json(value, Some("Object"), DEPTH_MAX)
 }
 
 /// The operations that an expression has made.
@@ -52,7 +56,7 @@ pub(super) fn operations(value: &Cel<'_>, thread: Place) -> Result<Value, Fault>
     };
     // As a patch with too many is refused, but before they are written out.
     check_number(list.len()).map_err(|why| refused(&why))?;
-    let mut written = Written { bytes: 0, thread };
+    let mut written = Written { bytes: 0, thread, has_numbers: false };
     let mut operations = Vec::new();
     for operation in list.iter() {
         let Cel::Map(operation) = operation.map_err(|error| error.to_string())? else {
@@ -90,6 +94,8 @@ pub(super) fn operations(value: &Cel<'_>, thread: Place) -> Result<Value, Fault>
 struct Written {
     bytes: usize,
     thread: Place,
+    /// Whether all integers are numbers. Otherwise long ones are texts.
+    has_numbers: bool,
 }
 impl Written {
     fn add(&mut self, bytes: usize) -> Result<(), Fault> {
@@ -123,12 +129,20 @@ impl Written {
                 self.add(text.len())?;
                 Ok(Value::String(text.to_string()))
             }
+            Cel::Int(number) if self.is_text(number.unsigned_abs()) => {
+                Ok(number.to_string().into())
+            }
+            Cel::Uint(number) if self.is_text(*number) => Ok(number.to_string().into()),
             other => {
                 let value = other.to_json().ok_or_else(|| unmarshalled(&unconverted(other)))?;
                 self.add(value.to_string().len())?;
                 Ok(value)
             }
         }
+    }
+    /// Whether an integer of this size is written as a text.
+    fn is_text(&self, size: u64) -> bool {
+        !self.has_numbers && size > NUMBER_MAX
     }
     fn members(
         &mut self,
@@ -145,6 +159,9 @@ impl Written {
             );
             return Err(text.into());
         }
+        // Members of structs have numbers everywhere.
+        let had_numbers = self.has_numbers;
+        self.has_numbers |= own.is_some();
         let mut members = Map::new();
         for key in map.keys() {
             let Cel::String(name) = &key else { return Err(unmarshalled(&no_name(&key)).into()) };
@@ -157,6 +174,7 @@ impl Written {
             };
             members.insert(name.to_string(), self.json(&member, below.as_deref(), depth)?);
         }
+        self.has_numbers = had_numbers;
         Ok(members.into())
     }
 }
@@ -225,6 +243,19 @@ mod tests {
     use serde_json::json;
     use setpoint_cel::decl::{DeclType, ListType};
     use setpoint_schema::patch::OPERATIONS_MAX;
+
+    #[test]
+    fn long_integers_of_operations_are_texts() {
+        let written = |value: &Cel<'_>, has_numbers| {
+            let mut written = Written { bytes: 0, thread: Place::There, has_numbers };
+            written.json(value, None, DEPTH_MAX).unwrap()
+        };
+        let max = 9_007_199_254_740_991;
+        assert_eq!(written(&Cel::Int(max), false), json!(max));
+        assert_eq!(written(&Cel::Int(-max - 1), false), json!("-9007199254740992"));
+        assert_eq!(written(&Cel::Uint(u64::MAX), false), json!("18446744073709551615"));
+        assert_eq!(written(&Cel::Int(i64::MAX), true), json!(i64::MAX));
+    }
 
     #[test]
     fn long_patches_are_written_elsewhere_and_too_many_operations_nowhere() {
