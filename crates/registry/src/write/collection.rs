@@ -61,6 +61,8 @@ pub(super) async fn delete(
                     }
                     Err(error) => Err(error),
                 };
+                // One that was gone, or cannot be read, has had no turn yet.
+                turn.begin().await?;
                 match deleted {
                     Err(error) if error.reason() != Reason::NotFound => {
                         turn.fail();
