@@ -218,6 +218,31 @@ async fn managed_fields_that_a_webhook_empties_are_gone() {
     assert!(!made["metadata"].as_object().unwrap().contains_key("managedFields"), "{made}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn params_of_a_kind_that_cannot_be_listed_are_a_failure() {
+    let server = server(|builder| builder).await;
+    let group = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic";
+    let rule = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+        "resources": ["configmaps"],
+    });
+    let policy = json!({"metadata": {"name": "p"}, "spec": {
+        "paramKind": {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"},
+        "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "true"}],
+    }});
+    let binding = json!({"metadata": {"name": "b"}, "spec": {
+        "policyName": "p", "validationActions": ["Deny"],
+        "paramRef": {"name": "x", "parameterNotFoundAction": "Allow"},
+    }});
+    server.create(&format!("{group}ies"), policy).await.unwrap();
+    server.create(&format!("{group}ybindings"), binding).await.unwrap();
+    settle(&server).await;
+    let refusal = refused(server.create(MAPS, json!({"metadata": {"name": "a"}})).await);
+    let why = "failed to configure binding: paramKind kind `&ParamKind{APIVersion:authorization.k8s.io/v1,Kind:SubjectAccessReview,}` not yet synced to use for admission";
+    assert!(refusal.ends_with(why), "{refusal}");
+    server.stop().await;
+}
+
 /// Renames what is created beside a pod.
 #[derive(Debug)]
 struct Renames;

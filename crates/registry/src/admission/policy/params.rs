@@ -4,6 +4,7 @@ use crate::admission::{Review, matching};
 use crate::catalog::Resource;
 use crate::request::Object;
 use crate::stored::tree;
+use crate::verb::Verb;
 use serde_json::Value;
 use setpoint_object::{GroupVersionResource, Skim};
 use std::sync::Arc;
@@ -52,6 +53,14 @@ pub(super) async fn of(
         return Err(text.to_owned());
     }
     let gvk = &row.gvk;
+    // A kind of answers, such as SubjectAccessReview. The reference waits for a list of them.
+    if !row.verbs.contains(&Verb::List) {
+        return Err(format!(
+            "paramKind kind `&ParamKind{{APIVersion:{},Kind:{},}}` not yet synced to use for admission",
+            gvk.group_version(),
+            gvk.kind
+        ));
+    }
     let resource = GroupVersionResource::new(&*gvk.group, &*gvk.version, &*row.resource);
     let objects = review.objects();
     let found: Vec<Object> = if reference.name.is_empty() {
