@@ -122,13 +122,7 @@ impl<'c> Wanted<'c> {
     ) -> Option<&'v Volume> {
         let fitting =
             volumes.filter(|volume| volume.is_bound_to(self.claim) && self.is_met_by(volume));
-        fitting.min_by(|one, other| {
-            let size = |volume: &Volume| storage(&volume.spec["capacity"]);
-            let n_modes = |volume: &Volume| modes(&volume.spec).len();
-            (n_modes(one).cmp(&n_modes(other)))
-                .then_with(|| size(one).compare(&size(other)))
-                .then_with(|| one.name().cmp(other.name()))
-        })
+        fitting.min_by_key(|volume| (rank(volume), volume.name()))
     }
 
     /// The ranges of the index of free volumes that may be bound to the claim: by the number of
@@ -149,9 +143,13 @@ pub(super) fn by_capacity(volume: &Volume) -> Vec<String> {
         return Vec::new();
     }
     let group = group(volume.class(), &volume.spec);
-    let size = sortable(&storage(&volume.spec["capacity"]));
+    vec![format!("{group}{}", rank(volume))]
+}
+
+/// The order of volumes that fit, as text: by the number of modes and by capacity.
+fn rank(volume: &Volume) -> String {
     let n_modes = modes(&volume.spec).len().clamp(1, MODES_MAX);
-    vec![format!("{group}{n_modes}\0{size}")]
+    format!("{n_modes}\0{}", sortable(&storage(&volume.spec["capacity"])))
 }
 
 /// The function of the index of claims without a volume: the same groups, in them by what the
