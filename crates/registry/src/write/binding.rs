@@ -1,7 +1,7 @@
 //! `pods/binding` and `bindings`: the scheduler's decision (spec: api-server §5.6).
 use super::Write;
 use super::change::{Changed, Owned, Present, Tracking};
-use crate::admission::{Operation, Options};
+use crate::admission::Operation;
 use crate::attributes::check_name;
 use crate::kind::core::pod::actions::{binding_fault, place};
 use crate::request::{Body, Object, Written};
@@ -30,15 +30,14 @@ impl Write<'_> {
         }
         self.own_as(kind, &mut binding);
         // Admission sees the binding; the change of the pod is a part of it.
-        let review = self.review(Operation::Create, &name, None, Options::Write(self.options));
-        self.inner.admission.mutate(&review, &mut binding).await?;
-        if !is_of_collection && binding.name() != name {
-            return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
-        }
-        if let Some(fault) = binding_fault(&binding) {
-            return Err(ApiError::unclassified(fault));
-        }
-        self.inner.admission.validate(&review, Some(&binding)).await?;
+        let check = |binding: &Value| {
+            if !is_of_collection && binding.name() != name {
+                let why = "name in URL does not match name in Binding object";
+                return Err(ApiError::bad_request(why));
+            }
+            binding_fault(binding).map_or(Ok(()), |fault| Err(ApiError::unclassified(fault)))
+        };
+        let (binding, ()) = self.admit(Operation::Create, &name, binding, check).await?;
         let catalog = self.inner.catalog.borrow().clone();
         let pods = catalog.get("", "v1", "pods").ok_or_else(ApiError::no_route)?.clone();
         let target = Target {

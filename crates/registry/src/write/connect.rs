@@ -45,7 +45,7 @@ impl Write<'_> {
             let kind = self.resource.subresource(name).map_or(&self.resource.gvk, |row| &row.gvk);
             let mut options = options.clone();
             super::body::name_kind(kind, &mut options);
-            self.admit(Operation::Connect, &self.target.name, options).await?;
+            self.admit(Operation::Connect, &self.target.name, options, |_| Ok(())).await?;
         }
         let found = self.inner.live(&self.key(name)).await?;
         if found.is_none() && is_optional(self.target) {

@@ -367,24 +367,27 @@ impl Write<'_> {
         }
     }
     /// Admission of an object that acts on another one: an Eviction, a Binding, the options of a
-    /// stream. Returns the object as admission left it.
+    /// stream. `check` is of the object as mutating admission left it, and may read something of
+    /// it. Returns that object, and what was read.
     ///
     /// # Errors
-    /// Those of the plugins.
-    pub(super) async fn admit(
+    /// Those of the plugins and of the check.
+    pub(super) async fn admit<T: Send>(
         &self,
         operation: Operation,
         name: &str,
         mut object: Value,
-    ) -> Result<Value, ApiError> {
+        check: impl FnOnce(&Value) -> Result<T, ApiError> + Send,
+    ) -> Result<(Value, T), ApiError> {
         let options = match operation {
             Operation::Connect => Options::None,
             _ => Options::Write(self.options),
         };
         let review = self.review(operation, name, None, options);
         self.inner.admission.mutate(&review, &mut object).await?;
+        let checked = check(&object)?;
         self.inner.admission.validate(&review, Some(&object)).await?;
-        Ok(object)
+        Ok((object, checked))
     }
     /// Sends warnings that the kind has, unless they are about a feature that is off.
     pub(super) fn warn(&self, warnings: impl FnOnce(&Kind) -> Vec<String>) {

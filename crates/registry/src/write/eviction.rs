@@ -4,7 +4,7 @@ use super::binding::success;
 use super::change::{Changed, Owned, Present, Tracking};
 use super::metadata::set_namespace;
 use super::persist::Outcome;
-use crate::admission::{Operation, Options};
+use crate::admission::Operation;
 use crate::allocate::Claims;
 use crate::kind::core::pod::actions::{is_over, note_eviction};
 use crate::kind::policy::pod_disruption_budget::charge::{charge, in_progress, spares_unready};
@@ -40,24 +40,23 @@ impl Write<'_> {
         let write = Write { options: &write_options, ..*self };
         // Admission sees the eviction; the writes that follow are its parts.
         let name = &self.target.name;
-        let review = write.review(Operation::Create, name, None, Options::Write(&write_options));
-        self.inner.admission.mutate(&review, &mut eviction).await?;
-        if eviction.name() != name {
-            return Err(ApiError::bad_request(
-                "name in URL does not match name in Eviction object",
-            ));
-        }
-        if eviction["deleteOptions"][IGNORE_READ_ERROR] == true {
-            let error = field::Error::invalid(
-                field::Path::new("deleteOptions").child(IGNORE_READ_ERROR),
-                &true.into(),
-                "can not be set for pod eviction, try after removing the option",
-            );
-            let kind = GroupKind { group: kind.group, kind: kind.kind };
-            return Err(ApiError::invalid(&kind, name, &[error]));
-        }
-        let options = self.eviction_options(&eviction)?;
-        self.inner.admission.validate(&review, Some(&eviction)).await?;
+        let check = |eviction: &Value| {
+            if eviction.name() != name {
+                let why = "name in URL does not match name in Eviction object";
+                return Err(ApiError::bad_request(why));
+            }
+            if eviction["deleteOptions"][IGNORE_READ_ERROR] == true {
+                let error = field::Error::invalid(
+                    field::Path::new("deleteOptions").child(IGNORE_READ_ERROR),
+                    &true.into(),
+                    "can not be set for pod eviction, try after removing the option",
+                );
+                let kind = GroupKind { group: kind.group, kind: kind.kind };
+                return Err(ApiError::invalid(&kind, name, &[error]));
+            }
+            self.eviction_options(eviction)
+        };
+        let (_, options) = write.admit(Operation::Create, name, eviction, check).await?;
         let validity = options.validate();
         let options = options.into_options();
         let write = Write { is_reviewed: false, ..write };
