@@ -33,6 +33,7 @@ mod generate;
 mod grant;
 mod metadata;
 mod needs;
+mod order;
 mod other_versions;
 mod ownership;
 mod param_access;
@@ -43,7 +44,6 @@ mod review_selector;
 mod scale;
 mod status;
 mod token;
-mod turns;
 mod update;
 mod version;
 
@@ -151,7 +151,7 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
         let none = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
-        let request = Delete { options: options.clone(), turn: None };
+        let request = Delete { options: options.clone(), place: None };
         execute::run(self, attributes, attributes.target()?, &none, request).await
     }
     /// DELETE of a collection. Returns the matching objects as they were.

@@ -2,11 +2,11 @@
 //!
 //! Several deletes are in progress at a time, so that a store which waits for its disk commits them
 //! together: one after the other, 50,000 of them would outlast the request's deadline. They are
-//! reviewed one after the other ([`Turns`]).
+//! reviewed one after the other ([`Order`]).
 use super::delete::warn_of_orphans;
 use super::execute::{self, Delete};
+use super::order::Order;
 use super::persist::check_namespace;
-use super::turns::Turns;
 use crate::read::{List, Listed};
 use crate::request::*;
 use crate::routed::{Attributes, Target};
@@ -49,10 +49,10 @@ pub(super) async fn delete(
         if !found.items.is_empty() {
             check_namespace(target)?;
         }
-        let turns = Turns::new();
+        let order = Order::new();
         let deletes = found.items.iter().enumerate().map(|(idx, item)| {
-            let turn = turns.turn(idx);
-            let delete = Delete { options: options.clone(), turn: Some(turn.clone()) };
+            let place = order.place(idx);
+            let delete = Delete { options: options.clone(), place: Some(place.clone()) };
             let write_options = &write_options;
             async move {
                 let deleted = match target_of(target, item) {
@@ -61,15 +61,15 @@ pub(super) async fn delete(
                     }
                     Err(error) => Err(error),
                 };
-                // One that was gone, or cannot be read, has had no turn yet.
-                turn.begin().await?;
+                // One that was gone, or cannot be read, has not waited for those before it.
+                place.begin().await?;
                 match deleted {
                     Err(error) if error.reason() != Reason::NotFound => {
-                        turn.fail();
+                        place.fail();
                         Err(error)
                     }
                     _ => {
-                        turn.pass();
+                        place.pass();
                         Ok(())
                     }
                 }

@@ -2,8 +2,8 @@
 use super::Write;
 use super::change::RACE_ATTEMPTS_MAX;
 use super::metadata::{FOREGROUND, ORPHAN, integer};
+use super::order::Place;
 use super::persist::Outcome;
-use super::turns::Turn;
 use crate::admission::{Operation, Options};
 use crate::allocate::Claims;
 use crate::catalog::Resource;
@@ -38,12 +38,12 @@ enum Step {
 }
 
 impl Write<'_> {
-    /// Deletes the target. The delete of an object of a collection has a turn, in which it is
-    /// reviewed.
+    /// Deletes the target. The delete of an object of a collection is reviewed when those before
+    /// it have been.
     pub(super) async fn delete(
         &self,
         options: &DeleteOptions,
-        turn: Option<&Turn>,
+        place: Option<&Place>,
     ) -> Result<Deleted, ApiError> {
         if self.target.subresource.is_some() {
             return Err(ApiError::method_not_allowed());
@@ -63,7 +63,7 @@ impl Write<'_> {
                 return Err(self.not_found());
             };
             self.leave_if_large(found.value.len()).await;
-            match self.delete_found(&found, options, turn).await? {
+            match self.delete_found(&found, options, place).await? {
                 Ok(deleted) => return Ok(deleted),
                 Err(newer) => live = newer,
             }
@@ -92,10 +92,10 @@ impl Write<'_> {
         &self,
         found: &KeyValue,
         options: &DeleteOptions,
-        turn: Option<&Turn>,
+        place: Option<&Place>,
     ) -> Result<Result<Deleted, Option<KeyValue>>, ApiError> {
-        if let Some(turn) = turn {
-            turn.begin().await?;
+        if let Some(place) = place {
+            place.begin().await?;
         }
         let mut object = tree(&found.value)?;
         // The object is written back under the present schema.
@@ -126,8 +126,8 @@ impl Write<'_> {
         } else {
             warn();
         }
-        if let Some(turn) = turn {
-            turn.pass();
+        if let Some(place) = place {
+            place.pass();
         }
         let (marked, remove) = match self.step(&object, options, grace) {
             Step::Pending => {

@@ -6,8 +6,8 @@
 //! what is large, before any work on it: a stored object, what a webhook, a policy, a conversion or
 //! defaults have made of a small one.
 use super::Write;
+use super::order::Place;
 use super::retry::Attempts;
-use super::turns::Turn;
 use crate::catalog::Resource;
 use crate::kind::Action;
 use crate::request::{Body, DeleteOptions, Deleted, Format, PatchType, WriteOptions, Written};
@@ -56,7 +56,7 @@ pub(super) struct Patch(pub(super) PatchType, pub(super) Body);
 pub(super) struct Delete {
     pub(super) options: DeleteOptions,
     /// Of an object of a collection that is deleted.
-    pub(super) turn: Option<Turn>,
+    pub(super) place: Option<Place>,
 }
 
 /// A stream to another server, with its options. Nothing is written.
@@ -125,7 +125,7 @@ impl WriteRequest for Delete {
             let written = write.connect().await?;
             return Ok(Deleted::Object { object: written.object, remains: true });
         }
-        write.delete(&self.options, self.turn.as_ref()).await
+        write.delete(&self.options, self.place.as_ref()).await
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 /// How far the deletes of one collection are.
 #[derive(Debug)]
-pub(super) struct Turns(watch::Sender<Progress>);
+pub(super) struct Order(watch::Sender<Progress>);
 
 #[derive(Debug, Default)]
 struct Progress {
@@ -18,30 +18,30 @@ struct Progress {
     is_over: bool,
 }
 
-impl Turns {
+impl Order {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(watch::Sender::default()))
     }
-    /// The turn of the object at an index.
-    pub(super) fn turn(self: &Arc<Self>, idx: usize) -> Turn {
-        Turn { turns: self.clone(), idx }
+    /// The place of the object at an index.
+    pub(super) fn place(self: &Arc<Self>, idx: usize) -> Place {
+        Place { order: self.clone(), idx }
     }
 }
 
-/// The turn of one object.
+/// The place of one object.
 #[derive(Debug, Clone)]
-pub(super) struct Turn {
-    turns: Arc<Turns>,
+pub(super) struct Place {
+    order: Arc<Order>,
     idx: usize,
 }
-impl Turn {
+impl Place {
     /// Waits until the object before has passed. Dropping the future changes nothing.
     ///
     /// # Errors
     ///
     /// A delete before has failed. Its error is the answer, and this one is not shown.
     pub(super) async fn begin(&self) -> Result<(), ApiError> {
-        let mut progress = self.turns.0.subscribe();
+        let mut progress = self.order.0.subscribe();
         let is_next = |progress: &Progress| progress.is_over || progress.n_passed >= self.idx;
         match progress.wait_for(is_next).await {
             Ok(progress) if progress.is_over && progress.n_passed <= self.idx => Err(skipped()),
@@ -51,15 +51,15 @@ impl Turn {
     }
     /// Lets the next object begin.
     pub(super) fn pass(&self) {
-        self.turns.0.send_if_modified(|progress| {
+        self.order.0.send_if_modified(|progress| {
             let is_news = progress.n_passed <= self.idx;
             progress.n_passed = progress.n_passed.max(self.idx + 1);
             is_news
         });
     }
-    /// Ends the turns: no object after this one begins.
+    /// Ends the order: no object after this one begins.
     pub(super) fn fail(&self) {
-        self.turns.0.send_modify(|progress| progress.is_over = true);
+        self.order.0.send_modify(|progress| progress.is_over = true);
     }
 }
 
@@ -74,12 +74,13 @@ mod tests {
 
     #[test]
     fn objects_begin_one_after_the_other_until_one_fails() {
-        let turns = Turns::new();
-        let begins = |idx: usize| turns.turn(idx).begin().now_or_never().map(|begun| begun.is_ok());
+        let order = Order::new();
+        let begins =
+            |idx: usize| order.place(idx).begin().now_or_never().map(|begun| begun.is_ok());
         assert_eq!([begins(0), begins(1)], [Some(true), None]);
-        turns.turn(0).pass();
+        order.place(0).pass();
         assert_eq!([begins(0), begins(1), begins(2)], [Some(true), Some(true), None]);
-        turns.turn(1).fail();
+        order.place(1).fail();
         assert_eq!([begins(0), begins(1), begins(2)], [Some(true), Some(false), Some(false)]);
     }
 }
