@@ -1,8 +1,9 @@
 //! The options of the audit log, named as kube-apiserver's.
 
+use crate::booleans::boolean;
 use crate::durations::any_duration;
 use anyhow::{Context as _, bail};
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use setpoint::audit::{
     Audit, AuditLogOptions, AuditMode, AuditWebhookOptions, AuditWorker, BatchOptions, Destination,
     LogFile, LogFileOptions, LogFormat, Policy, Throttle, Truncation,
@@ -34,7 +35,9 @@ pub(crate) struct AuditOptions {
     #[arg(long, value_name = "DAYS", default_value_t = 366)]
     audit_log_maxage: u32,
     /// Compresses old files with gzip.
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = false)]
     audit_log_compress: bool,
     /// What a line of the file is.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "json")]
@@ -53,10 +56,9 @@ pub(crate) struct AuditOptions {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = any_duration)]
     audit_log_batch_max_wait: Duration,
     /// Whether the number of batches per second is limited.
-    #[arg(
-        long, value_name = "BOOL", num_args = 0..=1, default_value_t = false,
-        default_missing_value = "true", action = clap::ArgAction::Set
-    )]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = false)]
     audit_log_batch_throttle_enable: bool,
     /// How many batches are written per second.
     #[arg(long, value_name = "N", default_value_t = 0.0)]
@@ -65,7 +67,9 @@ pub(crate) struct AuditOptions {
     #[arg(long, value_name = "N", default_value_t = 0)]
     audit_log_batch_throttle_burst: u32,
     /// Leaves out the objects of large events of the file.
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = false)]
     audit_log_truncate_enabled: bool,
     /// From how many bytes an event is large.
     #[arg(long, value_name = "BYTES", default_value_t = Truncation::default().event_bytes_max)]
@@ -97,10 +101,9 @@ struct WebhookOptions {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = any_duration)]
     audit_webhook_batch_max_wait: Duration,
     /// Whether the number of batches per second is limited.
-    #[arg(
-        long, value_name = "BOOL", num_args = 0..=1, default_value_t = true,
-        default_missing_value = "true", action = clap::ArgAction::Set
-    )]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = true)]
     audit_webhook_batch_throttle_enable: bool,
     /// How many batches are sent per second.
     #[arg(long, value_name = "N", default_value_t = 10.0)]
@@ -109,7 +112,9 @@ struct WebhookOptions {
     #[arg(long, value_name = "N", default_value_t = 15)]
     audit_webhook_batch_throttle_burst: u32,
     /// Leaves out the objects of large events.
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = false)]
     audit_webhook_truncate_enabled: bool,
     /// From how many bytes an event is large.
     #[arg(long, value_name = "BYTES", default_value_t = Truncation::default().event_bytes_max)]

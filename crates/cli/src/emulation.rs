@@ -1,9 +1,11 @@
 //! The options about the release that is emulated, named as kube-apiserver's.
 
+use crate::booleans::boolean;
 use anyhow::Context as _;
+use clap::{ArgAction, Args};
 use setpoint::registry::{Emulation, EmulationError, FeatureGates, Release};
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Args)]
 pub(crate) struct EmulationOptions {
     /// The release of Kubernetes whose API is served, from 1.33 on: its API versions, and its
     /// feature gates with their defaults. `docs/emulation.md` says what differs. Default: 1.36.
@@ -15,11 +17,15 @@ pub(crate) struct EmulationOptions {
     min_compatibility_version: Option<Release>,
     /// Also serve later versions of the resources that the emulated release serves, but no alpha
     /// versions.
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = false)]
     emulation_forward_compatible: bool,
     /// Let `--runtime-config` turn on versions and resources of later releases than the emulated
     /// one.
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = false)]
     runtime_config_emulation_forward_compatible: bool,
     /// Features to turn on or off, as kube-apiserver's option, with its names and defaults:
     /// `GenericWorkload=true,WatchList=false`. `AllAlpha` and `AllBeta` stand for all of a stage

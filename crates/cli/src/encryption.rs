@@ -1,5 +1,6 @@
 //! The encryption options of `setpoint up`.
 
+use crate::booleans::boolean;
 use anyhow::Context as _;
 use clap::{ArgAction, Args};
 use futures::future::{BoxFuture, FutureExt as _};
@@ -22,16 +23,9 @@ pub(crate) struct EncryptionOptions {
     #[arg(long, value_name = "FILE")]
     encryption_provider_config: Option<PathBuf>,
     /// Check that file every minute and apply its changes.
-    #[arg(
-        long,
-        requires = "encryption_provider_config",
-        action = ArgAction::Set,
-        num_args = 0..=1,
-        require_equals = true,
-        value_name = "BOOL",
-        default_value_t = false,
-        default_missing_value = "true"
-    )]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = false, requires = "encryption_provider_config")]
     encryption_provider_config_automatic_reload: bool,
 }
 

@@ -2,6 +2,7 @@
 
 mod admission;
 mod audit;
+mod booleans;
 mod connections;
 mod data;
 mod demo;

@@ -1,6 +1,7 @@
 //! The options about requests: how many, for how long, and what they may ask for. Named as
 //! kube-apiserver's.
 
+use crate::booleans::boolean;
 use crate::durations::any_duration;
 use anyhow::bail;
 use clap::{ArgAction, Args};
@@ -14,8 +15,9 @@ use std::time::Duration;
 pub(crate) struct RequestOptions {
     /// Whether FlowSchemas and PriorityLevelConfigurations decide which requests run and which
     /// wait. Otherwise reads and writes have limits of their own.
-    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
-        default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = true)]
     enable_priority_and_fairness: bool,
     /// Maximum concurrent reads. With priority and fairness, the sum of both limits counts;
     /// without it, zero is no limit.
@@ -42,14 +44,16 @@ pub(crate) struct RequestOptions {
     #[arg(long, value_name = "DURATION", value_parser = any_duration, default_value = "0s")]
     livez_grace_period: Duration,
     /// Whether containers may be privileged. Otherwise new ones are refused.
-    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
-        default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = true)]
     pub(crate) allow_privileged: bool,
     /// Whether lists with `resourceVersion=0` are answered at once, with all objects in one page
     /// whatever their limit, as with kube-apiserver's watch cache. setpoint's own cache is always
     /// on.
-    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
-        default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = true)]
     watch_cache: bool,
     /// The host at which clients reach the server, perhaps with a port: in discovery, and in the
     /// URL of the public keys of service account tokens. Default: the one that each client used.

@@ -1,5 +1,6 @@
 //! The options of service account tokens, named as kube-apiserver's.
 
+use crate::booleans::boolean;
 use crate::durations::any_duration;
 use crate::token_signer::{OpenError, Signer};
 use clap::{ArgAction, Args};
@@ -44,13 +45,15 @@ pub(crate) struct ServiceAccountOptions {
     #[arg(long, value_name = "DURATION", value_parser = lifetime)]
     service_account_max_token_expiration: Option<Duration>,
     /// Whether tokens that are injected into pods are valid for a year.
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
-          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = true)]
     service_account_extend_token_expiration: bool,
     /// Whether a token in a Secret is accepted only while the Secret and its ServiceAccount exist.
     /// Other tokens always depend on their objects.
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
-          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = true)]
     service_account_lookup: bool,
 }
 

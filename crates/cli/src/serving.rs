@@ -1,6 +1,7 @@
 //! The options about the handshakes of clients, about the election among servers and about the end
 //! of one, named as kube-apiserver's.
 
+use crate::booleans::boolean;
 use crate::durations::any_duration;
 use anyhow::Context as _;
 use clap::{ArgAction, Args};
@@ -36,8 +37,9 @@ pub(crate) struct ServingOptions {
     #[arg(long, value_name = "N", default_value_t = 0)]
     http2_max_streams_per_connection: u32,
     /// Serve HTTP/1.1 only.
-    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1,
-        default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = false)]
     disable_http2_serving: bool,
     /// With the feature gate `CoordinatedLeaderElection`: how long the other servers wait for a
     /// silent one that elects the holders of Leases. In whole seconds.
@@ -56,8 +58,9 @@ pub(crate) struct ServingOptions {
     shutdown_delay_duration: Duration,
     /// After that, answer new requests with 429 until those in progress are done, rather than stop
     /// listening.
-    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1,
-        default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = false)]
     shutdown_send_retry_after: bool,
 }
 

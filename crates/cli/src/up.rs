@@ -4,6 +4,7 @@ mod run;
 
 use crate::admission::AdmissionOptions;
 use crate::audit::{AuditOptions, Log};
+use crate::booleans::boolean;
 use crate::connections::ConnectionOptions;
 use crate::durations::duration;
 use crate::egress::EgressOptions;
@@ -24,7 +25,7 @@ use crate::store_options::{StoreOptions, open_store};
 use crate::trace::TraceOptions;
 use crate::users::UserOptions;
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use run::{Beside, Running, Signals};
 use setpoint::apiserver::listen::{Certificate, CertificateFiles, read_file};
 use setpoint::audit::AuditMetrics;
@@ -112,7 +113,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "KEY=BOOL,...", default_value = "", hide_default_value = true)]
     runtime_config: String,
     /// Accept the bootstrap tokens in Secrets of `kube-system`, and delete expired ones.
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, action = ArgAction::Set,
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value_t = false)]
     enable_bootstrap_token_auth: bool,
     #[command(flatten)]
     users: UserOptions,

@@ -1,5 +1,6 @@
 //! The options about users: how they are known, and what they may do. Named as kube-apiserver's.
 
+use crate::booleans::boolean;
 use crate::durations::any_duration;
 use crate::egress::Egress;
 use crate::issuers::IssuerOptions;
@@ -42,7 +43,8 @@ pub(crate) struct UserOptions {
     /// Whether requests without credentials are answered as those of `system:anonymous`, who may
     /// read health and version unless a role allows more. Otherwise they are answered with 401.
     /// Default: true, unless `AlwaysAllow` is a mode; then only health endpoints are.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", value_parser = boolean, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true")]
     anonymous_auth: Option<bool>,
     /// A kubeconfig with the server that decides in the mode `Webhook`
     /// (`authorization.k8s.io/v1` SubjectAccessReview).

@@ -2,7 +2,7 @@
 
 mod table;
 
-use self::table::Use::{Always, Ignored, List, Own, Same, Switch};
+use self::table::Use::{Always, Ignored, List, Own, Same};
 use self::table::{FLAGS, flag, is_shown_as_list};
 use super::flags::{FlagError, ParsedFlags, Style, help, parse};
 use super::parent::Parent;
@@ -91,7 +91,7 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
         match used {
             List => options.push(format!("--{name}={value}")),
             Ignored(why) => translated.ignored.push((name.clone(), why.to_owned())),
-            Same | Switch | Own => _ = last.insert(name, value),
+            Same | Own => _ = last.insert(name, value),
             Always => {}
         }
         if matches!(name.as_str(), "feature-gates" | "runtime-config") {
@@ -123,9 +123,6 @@ fn translate(given: &ParsedFlags, environment: &Environment) -> anyhow::Result<T
         match flag(name) {
             Some((_, Same)) if value.is_empty() => {}
             Some((_, Same)) => options.push(format!("--{name}={value}")),
-            Some((_, Switch)) if boolean::parse(value) == Some(true) => {
-                options.push(format!("--{name}"));
-            }
             _ => {}
         }
     }
@@ -283,7 +280,7 @@ pub(super) fn tip(flag: &str) -> Option<String> {
         ("logging-format", _) => "RUST_LOG selects the log lines",
         (_, Ignored(why)) => why,
         (_, Always) => "it is always so",
-        (_, Same | List | Switch | Own) => return None,
+        (_, Same | List | Own) => return None,
     };
     Some(format!("{flag} is a flag of kube-apiserver that setpoint up lacks: {why}"))
 }

@@ -9,8 +9,6 @@ pub(super) enum Use {
     Same,
     /// An option of `setpoint up` with a list of values, which add up.
     List,
-    /// A switch of `setpoint up` without a value.
-    Switch,
     /// Handled in this module.
     Own,
     /// Accepted, without effect, for a reason that is logged.
@@ -20,7 +18,7 @@ pub(super) enum Use {
 }
 
 use Takes::{Bool, Value};
-use Use::{Always, Ignored, List, Own, Same, Switch};
+use Use::{Always, Ignored, List, Own, Same};
 
 const LOGS: &str = "RUST_LOG selects the log lines";
 const KUBELET: &str = "kube-apiserver does not use it either";
@@ -50,14 +48,14 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("audit-log-batch-throttle-burst", Value, Same),
     ("audit-log-batch-throttle-enable", Bool, Same),
     ("audit-log-batch-throttle-qps", Value, Same),
-    ("audit-log-compress", Bool, Switch),
+    ("audit-log-compress", Bool, Same),
     ("audit-log-format", Value, Same),
     ("audit-log-maxage", Value, Same),
     ("audit-log-maxbackup", Value, Same),
     ("audit-log-maxsize", Value, Same),
     ("audit-log-mode", Value, Same),
     ("audit-log-path", Value, Own),
-    ("audit-log-truncate-enabled", Bool, Switch),
+    ("audit-log-truncate-enabled", Bool, Same),
     ("audit-log-truncate-max-batch-size", Value, Ignored(AUDIT)),
     ("audit-log-truncate-max-event-size", Value, Same),
     ("audit-log-version", Value, Ignored(AUDIT)),
@@ -72,7 +70,7 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("audit-webhook-config-file", Value, Same),
     ("audit-webhook-initial-backoff", Value, Same),
     ("audit-webhook-mode", Value, Same),
-    ("audit-webhook-truncate-enabled", Bool, Switch),
+    ("audit-webhook-truncate-enabled", Bool, Same),
     ("audit-webhook-truncate-max-batch-size", Value, Same),
     ("audit-webhook-truncate-max-event-size", Value, Same),
     ("audit-webhook-version", Value, Ignored("only version v1 is spoken")),
@@ -105,10 +103,10 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("disabled-metrics", Value, List),
     ("egress-selector-config-file", Value, Same),
     ("emulated-version", Value, Same),
-    ("emulation-forward-compatible", Bool, Switch),
+    ("emulation-forward-compatible", Bool, Same),
     ("enable-admission-plugins", Value, List),
     ("enable-aggregator-routing", Bool, Always),
-    ("enable-bootstrap-token-auth", Bool, Switch),
+    ("enable-bootstrap-token-auth", Bool, Same),
     ("enable-garbage-collector", Bool, Own),
     ("enable-logs-handler", Bool, Ignored(SERVED)),
     ("enable-priority-and-fairness", Bool, Same),
@@ -178,7 +176,7 @@ pub(super) const FLAGS: &[(&str, Takes, Use)] = &[
     ("requestheader-uid-headers", Value, List),
     ("requestheader-username-headers", Value, List),
     ("runtime-config", Value, Own),
-    ("runtime-config-emulation-forward-compatible", Bool, Switch),
+    ("runtime-config-emulation-forward-compatible", Bool, Same),
     ("secure-port", Value, Same),
     ("send-retry-after-while-not-ready-once", Bool, Ignored(TUNING)),
     ("service-account-extend-token-expiration", Bool, Same),

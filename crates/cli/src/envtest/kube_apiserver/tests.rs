@@ -1,4 +1,5 @@
 use super::*;
+use crate::envtest::flags::Takes;
 
 fn translated(line: &str, environment: &Environment) -> Result<Translated, String> {
     let takes = |name: &str| flag(name).map(|(takes, _)| takes);
@@ -20,8 +21,9 @@ fn table_is_sorted_and_free_of_removed_flags() {
 
 #[test]
 fn every_flag_of_up_is_one_of_up() {
-    for (name, _, used) in FLAGS {
+    for (name, takes, used) in FLAGS {
         let value = match (*used, *name) {
+            (Same, _) if *takes == Takes::Bool => "=T",
             (Same | List, "secure-port" | "audit-log-maxage" | "audit-log-maxbackup") => "=1",
             (Same | List, "audit-log-maxsize") => "=1",
             (Same | List, "advertise-address") => "=10.0.0.1",
@@ -34,8 +36,6 @@ fn every_flag_of_up_is_one_of_up() {
                 "=1s"
             }
             (Same, "request-timeout") => "=1s",
-            (Same, name) if name.ends_with("-serving") || name.ends_with("-after") => "=true",
-            (Same, "allow-privileged" | "service-account-lookup" | "watch-cache") => "=true",
             (List, "tls-curve-preferences") => "=23",
             (List, "tls-sni-cert-key") => "=a,b",
             (Same | List, "kubelet-port" | "peer-advertise-port") => "=10250",
@@ -44,7 +44,6 @@ fn every_flag_of_up_is_one_of_up() {
             (Same, name) if name.starts_with("audit-") => match name {
                 name if name.ends_with("-mode") => "=blocking-strict",
                 name if name.ends_with("-wait") || name.ends_with("-backoff") => "=1s",
-                name if name.ends_with("-enable") => "=true",
                 name if name.ends_with("-file") => "=/f",
                 "audit-log-format" => "=legacy",
                 _ => "=1",
@@ -54,11 +53,7 @@ fn every_flag_of_up_is_one_of_up() {
             (Same | List, "service-node-port-range") => "=30000-32767",
             (Same, "storage-media-type") => "=application/json",
             (Same, "emulated-version" | "min-compatibility-version") => "=kube=1.34",
-            (Same, "enable-priority-and-fairness" | "anonymous-auth") => "=true",
-            (Same, "service-account-extend-token-expiration") => "=true",
-            (Same, "encryption-provider-config-automatic-reload") => "=true",
             (Same | List, _) => "=x",
-            (Switch, _) => "",
             (Own | Ignored(_) | Always, _) => continue,
         };
         let parsed = UpOptions::try_parse_from(["p".to_owned(), format!("--{name}{value}")]);
@@ -67,6 +62,21 @@ fn every_flag_of_up_is_one_of_up() {
             let kind = error.kind();
             assert_eq!(kind, clap::error::ErrorKind::MissingRequiredArgument, "{name}: {error}");
         }
+    }
+}
+
+#[test]
+fn boolean_flags_of_up_may_have_values() {
+    let booleans = FLAGS.iter().filter(|row| matches!(row, (_, Takes::Bool, Same)));
+    for (name, ..) in booleans {
+        for value in ["", "=true", "=F"] {
+            let parsed = UpOptions::try_parse_from(["p".to_owned(), format!("--{name}{value}")]);
+            let fault = parsed.err().map(|error| error.kind());
+            let missing = Some(clap::error::ErrorKind::MissingRequiredArgument);
+            assert!(fault.is_none() || fault == missing, "--{name}{value}: {fault:?}");
+        }
+        let parsed = UpOptions::try_parse_from(["p".to_owned(), format!("--{name}=x")]);
+        assert_eq!(parsed.unwrap_err().kind(), clap::error::ErrorKind::ValueValidation, "{name}");
     }
 }
 
@@ -115,7 +125,7 @@ fn compatibility_names_every_flag_of_up() {
             None => *name == flag,
         })
     };
-    let served = FLAGS.iter().filter(|(.., used)| matches!(used, Same | List | Switch));
+    let served = FLAGS.iter().filter(|(.., used)| matches!(used, Same | List));
     let missing: Vec<&str> =
         served.map(|(name, ..)| *name).filter(|name| !is_named(name)).collect();
     assert!(missing.is_empty(), "docs/compatibility.md does not name {missing:?}");
@@ -164,7 +174,7 @@ fn the_last_of_repeated_flags_counts_and_lists_add_up() {
             "--enable-admission-plugins=A",
             "--enable-admission-plugins=B,C",
             "--audit-policy-file=/p",
-            "--enable-bootstrap-token-auth",
+            "--enable-bootstrap-token-auth=true",
             "--secure-port=2",
             "--bind-address=0.0.0.0",
             "--allow-privileged=false",
