@@ -20,7 +20,7 @@ use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersion, Reason, encode, keys};
 use setpoint_schema::rules::object_type;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -31,8 +31,10 @@ const GROUP: &str = "admissionregistration.k8s.io";
 const RESOURCE: &str = "validatingadmissionpolicies";
 /// The user agent of the writes, which becomes their field manager.
 const MANAGER: &str = "validatingadmissionpolicy-status-controller";
-/// Maximum number of kinds that a policy is checked for: as Kubernetes.
-const KINDS_MAX: usize = 10;
+/// Maximum number of kinds that a rule of a policy is checked for: as Kubernetes.
+const KINDS_OF_RULE_MAX: usize = 10;
+/// Maximum number of kinds that a policy is checked for. Each compiles all of its expressions.
+const KINDS_MAX: usize = 40;
 /// Maximum bytes of all warnings of a policy. An object may have 3 MiB, and a warning repeats the
 /// expression for each kind.
 const WARNINGS_BYTES_MAX: usize = 256 << 10;
@@ -191,29 +193,46 @@ fn params(catalog: &Catalog, kind: &Value) -> Option<Type> {
     rows.find(|row| *row.gvk.kind == *text(kind, "kind")).map(|row| ty(row))
 }
 
-/// The kinds that the rules of a policy name, without wildcards and subresources.
+/// The kinds that the rules of a policy name, without subresources. A rule whose groups or versions
+/// have a wildcard names none. As in Kubernetes, the core group stands for every group, and a rule
+/// that names too many kinds is the last one.
+///
+/// Looks at each row once per rule: the combinations of groups, versions and resources that an
+/// object has space for are too many.
 fn kinds(catalog: &Catalog, spec: &Value) -> Vec<Arc<Resource>> {
-    let named = |rule: &Value, member: &str| -> Vec<String> {
-        let texts: Vec<&str> = list(rule, member).iter().filter_map(Value::as_str).collect();
-        match texts.iter().any(|text| text.contains(['*', '/'])) {
-            true => Vec::new(),
-            false => texts.into_iter().map(str::to_owned).collect(),
-        }
-    };
     let mut kinds = BTreeMap::new();
     for rule in list(&spec["matchConstraints"], "resourceRules") {
-        let (groups, versions) = (named(rule, "apiGroups"), named(rule, "apiVersions"));
-        for resource in named(rule, "resources") {
-            for group in &groups {
-                for version in &versions {
-                    if let Some(row) = catalog.get(group, version, &resource) {
-                        let gvk = &row.gvk;
-                        let key = (gvk.group.clone(), gvk.version.clone(), gvk.kind.clone());
-                        kinds.insert(key, row.clone());
-                    }
-                }
+        let [groups, versions, mut resources] =
+            ["apiGroups", "apiVersions", "resources"].map(|member| texts(rule, member));
+        if groups.iter().chain(&versions).any(|name| name.contains('*')) {
+            continue;
+        }
+        resources.retain(|resource| !resource.contains(['*', '/']));
+        let is_of_all_groups = groups.contains("");
+        let is_named = |row: &&Arc<Resource>| {
+            (is_of_all_groups || groups.contains(&*row.gvk.group))
+                && versions.contains(&*row.gvk.version)
+                && (resources.contains(&*row.resource) || resources.contains(&*row.singular))
+        };
+        let mut rows: Vec<_> = catalog.rows.values().filter(is_named).collect();
+        if is_of_all_groups {
+            rows.sort_by_key(|row| (row.gvk.version.clone(), row.resource.clone()));
+        }
+        for (n, row) in rows.into_iter().enumerate() {
+            let gvk = &row.gvk;
+            kinds.insert((gvk.group.clone(), gvk.version.clone(), gvk.kind.clone()), row.clone());
+            if n + 1 == KINDS_OF_RULE_MAX || kinds.len() == KINDS_MAX {
+                return kinds.into_values().collect();
             }
         }
     }
-    kinds.into_values().take(KINDS_MAX).collect()
+    kinds.into_values().collect()
+}
+
+/// Resources are found in any case.
+fn texts(rule: &Value, member: &str) -> BTreeSet<String> {
+    let texts = list(rule, member).iter().filter_map(Value::as_str);
+    texts
+        .map(|text| if member == "resources" { text.to_lowercase() } else { text.to_owned() })
+        .collect()
 }

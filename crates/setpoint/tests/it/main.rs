@@ -68,6 +68,7 @@ mod start_objects;
 mod storms;
 #[path = "../../../../docs/testing/copier.rs"]
 mod testing_page;
+mod type_checks;
 mod typed_apply;
 mod umbrella;
 mod unreadable;
