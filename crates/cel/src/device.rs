@@ -102,7 +102,7 @@ impl Selector {
         let ty = checked.result_type();
         let is_unknown = *ty == Type::Any || scope.lists && *ty == Type::Dyn;
         if *ty != Type::Bool && !is_unknown {
-            let text = format!("must evaluate to bool or the unknown type, not {ty}");
+            let text = format!("must evaluate to bool or the unknown type, not {}", ty.declared());
             return Err(SelectorError::Invalid(text));
         }
         let program = Program::new(&checked).instantiated();
@@ -314,6 +314,9 @@ mod tests {
         assert!(error.contains("could not be converted to bool"), "{error}");
         let error = selects("device.driver").unwrap_err();
         assert_eq!(error, "must evaluate to bool or the unknown type, not string");
+        let error = selects("[duration('1s')]").unwrap_err();
+        let found = "list(google.protobuf.Duration)";
+        assert_eq!(error, format!("must evaluate to bool or the unknown type, not {found}"));
         for (expression, fault) in [
             ("device.driver.matches('[')", "compilation failed: "),
             ("int('x') == 1", "program instantiation failed: "),

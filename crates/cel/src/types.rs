@@ -171,6 +171,22 @@ impl Type {
         matches!(self, Type::Dyn | Type::Any)
     }
 
+    /// The type as errors about the value of a whole expression show it, with the names that
+    /// `type(x)` has. Errors about the calls in an expression show it as [`fmt::Display`] does.
+    pub fn declared(&self) -> String {
+        match self {
+            Type::Any => "google.protobuf.Any".to_owned(),
+            Type::Null => "null_type".to_owned(),
+            Type::Timestamp => "google.protobuf.Timestamp".to_owned(),
+            Type::Duration => "google.protobuf.Duration".to_owned(),
+            Type::List(element) => format!("list({})", element.declared()),
+            Type::Map(key, value) => format!("map({}, {})", key.declared(), value.declared()),
+            Type::Optional(inner) => format!("optional_type({})", inner.declared()),
+            Type::Type(Some(inner)) => format!("type({})", inner.declared()),
+            other => other.to_string(),
+        }
+    }
+
     /// Whether it is dynamic or the type of an error.
     pub fn is_dyn_or_error(&self) -> bool {
         self.is_dyn() || matches!(self, Type::Error)

@@ -59,7 +59,7 @@ impl MatchConditions {
         let checked = checked.map_err(|issues| format!("compilation failed: {issues}"))?;
         match checked.result_type() {
             Type::Bool => Program::new(&checked).instantiated(),
-            other => Err(format!("must evaluate to bool but got {other}")),
+            other => Err(format!("must evaluate to bool but got {}", other.declared())),
         }
     }
 

@@ -52,10 +52,10 @@ impl Wanted {
             Self::Configuration => vec![Type::apply_configuration("Object")],
             Self::Operations => vec![Type::list(Type::json_patch())],
         };
-        match (types.contains(found), &types[..]) {
-            (true, _) => Ok(()),
-            (false, [wanted]) => Err(format!("must evaluate to {wanted} but got {found}")),
-            (false, _) => {
+        match (types.contains(found), &types[..], found.declared()) {
+            (true, ..) => Ok(()),
+            (false, [wanted], found) => Err(format!("must evaluate to {wanted} but got {found}")),
+            (false, _, found) => {
                 Err(format!("must evaluate to one of [string null_type] but got {found}"))
             }
         }
@@ -331,6 +331,16 @@ mod tests {
             condition("1 + 1").unwrap_err().to_string(),
             "must evaluate to bool but got int"
         );
+        for (expression, found) in [
+            ("null", "null_type"),
+            ("[duration('1s')]", "list(google.protobuf.Duration)"),
+            ("{'a': timestamp('2020-01-01T00:00:00Z')}", "map(string, google.protobuf.Timestamp)"),
+            ("optional.of(null)", "optional_type(null_type)"),
+            ("type(duration('1s'))", "type(google.protobuf.Duration)"),
+        ] {
+            let expected = format!("must evaluate to bool but got {found}");
+            assert_eq!(condition(expression).unwrap_err().to_string(), expected);
+        }
         let unknown = condition("request.foo == 1").unwrap_err().to_string();
         assert!(unknown.contains("compilation failed: ERROR: <input>:1:8: undefined field 'foo'"));
         assert!(condition("object.a ==").unwrap_err().to_string().contains("Syntax error"));
