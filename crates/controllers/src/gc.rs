@@ -32,8 +32,9 @@
 //! has been listed, has been refused, or has failed for 30 s.
 //!
 //! Events are never collected. An object whose owner reference names an unknown kind is not
-//! deleted; it is retried. So is one whose owner is an extension server's, unless that server says
-//! that the owner is gone: a server that is away, or whose APIService is deleted, loses nothing.
+//! deleted, unless that owner was seen to be deleted; it is retried. So is one whose owner is an
+//! extension server's, unless that server says that the owner is gone: a server that is away, or
+//! whose APIService is deleted, loses nothing.
 
 mod collect;
 mod elsewhere;

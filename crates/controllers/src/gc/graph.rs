@@ -9,8 +9,9 @@
 //! processed then. So the pods of a workload cost no reads.
 //!
 //! An owner known only from a reference is a *virtual* node until a watch shows it, or a read from
-//! the server shows that it does not exist. A reference whose coordinates differ from the real
-//! object of that uid is followed like any other: only uids count.
+//! the server shows that it does not exist. A deleted object is remembered as *gone* while it has
+//! dependents: its kind may be deleted too by the time they are processed. A reference whose
+//! coordinates differ from the real object of that uid is followed like any other: only uids count.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -64,12 +65,22 @@ struct Node {
     deleting: bool,
     foreground: bool,
     orphan: bool,
-    /// Whether it is known from references only.
-    is_virtual: bool,
+    origin: Origin,
+}
+
+/// What a node is known from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// References only.
+    Virtual,
+    /// The object itself.
+    Observed,
+    /// The object itself, which was deleted.
+    Gone,
 }
 
 impl Node {
-    fn new(coordinates: Coordinates, is_virtual: bool) -> Self {
+    fn new(coordinates: Coordinates, origin: Origin) -> Self {
         Self {
             coordinates,
             owners: Box::default(),
@@ -78,7 +89,7 @@ impl Node {
             deleting: false,
             foreground: false,
             orphan: false,
-            is_virtual,
+            origin,
         }
     }
 
@@ -91,7 +102,7 @@ impl Node {
     /// object in `namespace` names.
     fn is_there(&self, reference: &OwnerReference, namespace: &str) -> bool {
         let Coordinates { api_version, kind, namespace: own, name } = &self.coordinates;
-        !self.is_virtual
+        self.origin == Origin::Observed
             && !self.deleting
             && **api_version == *reference.api_version
             && **kind == *reference.kind
@@ -113,24 +124,33 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// The coordinates of an object; `None` if it is not in the graph.
+    /// The coordinates of an object; `None` if it is not in the graph or is gone.
     pub(crate) fn coordinates(&self, uid: &str) -> Option<&Coordinates> {
-        self.nodes.get(uid).map(|node| &node.coordinates)
+        let node = self.nodes.get(uid).filter(|node| node.origin != Origin::Gone);
+        node.map(|node| &node.coordinates)
+    }
+
+    /// The coordinates of a deleted object that has dependents.
+    pub(crate) fn gone(&self, uid: &str) -> Option<&Coordinates> {
+        let node = self.nodes.get(uid).filter(|node| node.origin == Origin::Gone);
+        node.map(|node| &node.coordinates)
     }
 
     /// The coordinates of an object that was observed; `None` if it is known from references only.
     pub(crate) fn observed(&self, uid: &str) -> Option<&Coordinates> {
-        self.nodes.get(uid).filter(|node| !node.is_virtual).map(|node| &node.coordinates)
+        let node = self.nodes.get(uid).filter(|node| node.origin == Origin::Observed);
+        node.map(|node| &node.coordinates)
     }
 
     /// Whether an object is known from references only.
     pub(crate) fn is_virtual(&self, uid: &str) -> bool {
-        self.nodes.get(uid).is_some_and(|node| node.is_virtual)
+        self.nodes.get(uid).is_some_and(|node| node.origin == Origin::Virtual)
     }
 
     /// Every object that was observed.
     pub(crate) fn all_observed(&self) -> impl Iterator<Item = &Uid> {
-        self.nodes.iter().filter(|(_, node)| !node.is_virtual).map(|(uid, _)| uid)
+        let is_observed = |node: &Node| node.origin == Origin::Observed;
+        self.nodes.iter().filter(move |(_, node)| is_observed(node)).map(|(uid, _)| uid)
     }
 
     pub(crate) fn has_dependents(&self, uid: &str) -> bool {
@@ -167,7 +187,7 @@ impl Graph {
         for reference in &object.owners {
             let owner = self.nodes.entry(reference.uid.clone()).or_insert_with(|| {
                 to_process.push(reference.uid.clone());
-                Node::new(virtual_owner(reference, &object.coordinates.namespace), true)
+                Node::new(virtual_owner(reference, &object.coordinates.namespace), Origin::Virtual)
             });
             are_there &= owner.is_there(reference, &object.coordinates.namespace);
             owner.link(&object.uid, reference.block_owner_deletion);
@@ -195,7 +215,7 @@ impl Graph {
         let node = self
             .nodes
             .entry(object.uid.clone())
-            .or_insert_with(|| Node::new(object.coordinates.clone(), false));
+            .or_insert_with(|| Node::new(object.coordinates.clone(), Origin::Observed));
         let (began_foreground, began_orphan) = (
             object.deleting && object.foreground && !node.waits_for_dependents(),
             object.deleting && object.orphan && !(node.deleting && node.orphan),
@@ -204,7 +224,7 @@ impl Graph {
         node.owners = owners.into_iter().collect();
         (node.deleting, node.foreground, node.orphan) =
             (object.deleting, object.foreground, object.orphan);
-        node.is_virtual = false;
+        node.origin = Origin::Observed;
         if began_foreground {
             to_process.extend(node.dependents.keys().cloned());
         }
@@ -216,11 +236,22 @@ impl Graph {
 
     /// Removes an object; returns the objects to process.
     pub(crate) fn forget(&mut self, uid: &str) -> Vec<Uid> {
-        let Some(node) = self.nodes.remove(uid) else { return Vec::new() };
-        let mut to_process: Vec<Uid> = node.dependents.into_keys().collect();
-        for owner in &node.owners {
-            self.unlink(owner, uid);
-            to_process.extend(self.waiting(owner));
+        if self.gone(uid).is_some() {
+            return Vec::new();
+        }
+        let Some(mut node) = self.nodes.remove(uid) else { return Vec::new() };
+        let mut to_process: Vec<Uid> = node.dependents.keys().cloned().collect();
+        for owner in std::mem::take(&mut node.owners) {
+            self.unlink(&owner, uid);
+            to_process.extend(self.waiting(&owner));
+        }
+        // An object may own itself.
+        if node.dependents.remove(uid) == Some(true) {
+            node.n_blocking -= 1;
+        }
+        if node.origin != Origin::Virtual && !node.dependents.is_empty() {
+            (node.origin, node.deleting) = (Origin::Gone, false);
+            self.nodes.insert(uid.into(), node);
         }
         to_process
     }
@@ -230,7 +261,7 @@ impl Graph {
             if node.dependents.remove(dependent) == Some(true) {
                 node.n_blocking -= 1;
             }
-            if node.is_virtual && node.dependents.is_empty() {
+            if node.origin != Origin::Observed && node.dependents.is_empty() {
                 self.nodes.remove(owner);
             }
         }

@@ -30,9 +30,17 @@ pub(super) async fn owner_state(
 ) -> Result<OwnerState, CollectError> {
     let (api_version, kind) = (text(reference, "apiVersion"), text(reference, "kind"));
     let discovered = shared.discovered().await?;
-    let resource = discovered.of_served_kind(api_version, kind).ok_or_else(|| {
-        CollectError::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() }
-    })?;
+    let Some(resource) = discovered.of_served_kind(api_version, kind) else {
+        // Its kind may have been deleted with it. One of other versions says nothing.
+        let has_kind = discovered.of_kind(api_version, kind).is_some();
+        return match !has_kind && is_gone(shared, dependent, reference) {
+            true => Ok(OwnerState::Dangling),
+            false => Err(CollectError::UnknownKind {
+                api_version: api_version.to_owned(),
+                kind: kind.to_owned(),
+            }),
+        };
+    };
     if resource.namespaced && dependent.namespace().is_empty() {
         // A cluster-scoped object cannot have an owner in a namespace: never resolved, never
         // deleted.
@@ -55,6 +63,18 @@ pub(super) async fn owner_state(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether the owner that a reference names was seen to be deleted. An object has the same identity
+/// in all versions of its group.
+fn is_gone(shared: &Shared, dependent: &Value, reference: &Value) -> bool {
+    let group = |api_version: &str| api_version.rsplit_once('/').unwrap_or_default().0.to_owned();
+    shared.graph.lock().gone(text(reference, "uid")).is_some_and(|owner| {
+        group(&owner.api_version) == group(text(reference, "apiVersion"))
+            && *owner.kind == *text(reference, "kind")
+            && *owner.name == *text(reference, "name")
+            && (owner.namespace.is_empty() || *owner.namespace == *dependent.namespace())
+    })
 }
 
 /// Records a warning Event if the owner exists in another namespace. A failure to record it is

@@ -326,6 +326,27 @@ async fn definition_is_removed_after_its_instances() {
     .await;
 }
 
+/// An owner whose deletion was seen is gone, also if its kind is gone by the time that its
+/// dependents are looked at.
+#[tokio::test(start_paused = true)]
+async fn dependents_of_instances_are_deleted_after_the_definition() {
+    with_person(async |person| {
+        person.define_networks().await;
+        for i in 0..40 {
+            let instance = network(&format!("n{i}"), "10.0.0.0/24", "10.0.0.1");
+            let instance = person.create(&networks("default", ""), &instance).await;
+            person.map("default", &format!("m{i}"), &[owner(&instance)]).await;
+        }
+        person.map("default", "bystander", &[]).await;
+        quiet().await;
+        person.delete(NETWORKS_CRD, "Background").await;
+        person.gone(NETWORKS_CRD).await;
+        quiet().await;
+        assert_eq!(person.names(&maps("default", "")).await, ["bystander"]);
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn objects_are_deleted_with_their_namespace() {
     with_person(async |person| {
