@@ -44,6 +44,9 @@ pub(super) async fn process(shared: &Shared, uid: &Uid) -> Result<(), CollectErr
     let object = Item { shared, uid, resource, path, live };
     if object.live.deletion_timestamp().is_empty() {
         object.attempt_to_delete().await
+    } else if !shared.graph.lock().has_seen_deletion(uid) {
+        // The server is ahead. The event will have it processed again.
+        Ok(())
     } else if object.live.finalizers().contains(&ORPHAN) {
         object.orphan_dependents().await
     } else if object.live.finalizers().contains(&FOREGROUND) {

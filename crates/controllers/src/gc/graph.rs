@@ -153,6 +153,15 @@ impl Graph {
         self.nodes.iter().filter(move |(_, node)| is_observed(node)).map(|(uid, _)| uid)
     }
 
+    /// Whether a deletion that waits for its dependents, or orphans them, has been observed: only
+    /// then the graph has the dependents that were there before. An object that was never
+    /// observed may be of a resource that cannot be watched.
+    pub(crate) fn has_seen_deletion(&self, uid: &str) -> bool {
+        self.nodes.get(uid).is_some_and(|node| {
+            node.deleting && (node.foreground || node.orphan) || node.origin == Origin::Virtual
+        })
+    }
+
     pub(crate) fn has_dependents(&self, uid: &str) -> bool {
         self.nodes.get(uid).is_some_and(|node| !node.dependents.is_empty())
     }
