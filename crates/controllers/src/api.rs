@@ -16,6 +16,9 @@ use setpoint_runtime::client::BODY_BYTES_MAX;
 /// The name of every built-in controller in `managedFields`: the user agent up to its first slash.
 const COMPONENT: &str = "kube-controller-manager";
 
+/// The form of answers that are whole objects.
+pub(crate) const JSON: &str = "application/json";
+
 /// Number of objects in one page of a list: 500, as in the reference's pagers.
 const PAGE_OBJECTS: usize = 500;
 
@@ -124,7 +127,7 @@ impl Api {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value, RequestError> {
-        self.send(Method::GET, path, "application/json", None).await
+        self.send(Method::GET, path, JSON, None).await
     }
 
     /// The object at a path; `None` if there is none (404).
@@ -133,11 +136,11 @@ impl Api {
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, RequestError> {
-        self.send(Method::POST, path, "application/json", Some(body)).await
+        self.send(Method::POST, path, JSON, Some(body)).await
     }
 
     pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Value, RequestError> {
-        self.send(Method::PUT, path, "application/json", Some(body)).await
+        self.send(Method::PUT, path, JSON, Some(body)).await
     }
 
     pub(crate) async fn merge_patch(
@@ -154,7 +157,17 @@ impl Api {
     }
 
     pub(crate) async fn delete(&self, path: &str, options: &Value) -> Result<Value, RequestError> {
-        self.send(Method::DELETE, path, "application/json", Some(options)).await
+        self.send(Method::DELETE, path, JSON, Some(options)).await
+    }
+
+    /// [`delete`](Self::delete) with an answer in this form.
+    pub(crate) async fn delete_accepting(
+        &self,
+        path: &str,
+        options: &Value,
+        accept: &str,
+    ) -> Result<Value, RequestError> {
+        self.send_accepting(Method::DELETE, path, JSON, Some(options), accept).await
     }
 
     /// Reads a collection, which may have a query, page by page and calls `take` with each object.
@@ -171,13 +184,33 @@ impl Api {
         &self,
         collection: &str,
         page_objects: usize,
+        take: impl FnMut(Value),
+    ) -> Result<(), RequestError> {
+        self.list_pages_as(collection, page_objects, JSON, take).await
+    }
+
+    /// [`list_pages`](Self::list_pages) in a form that the server is asked for.
+    pub(crate) async fn list_pages_accepting(
+        &self,
+        collection: &str,
+        accept: &str,
+        take: impl FnMut(Value),
+    ) -> Result<(), RequestError> {
+        self.list_pages_as(collection, PAGE_OBJECTS, accept, take).await
+    }
+
+    async fn list_pages_as(
+        &self,
+        collection: &str,
+        page_objects: usize,
+        accept: &str,
         mut take: impl FnMut(Value),
     ) -> Result<(), RequestError> {
         let mut token = String::new();
         let separator = if collection.contains('?') { '&' } else { '?' };
         loop {
             let path = format!("{collection}{separator}limit={page_objects}&continue={token}");
-            let mut page = self.get(&path).await?;
+            let mut page = self.get_accepting(&path, accept).await?;
             if let Some(items) = page["items"].as_array_mut() {
                 items.drain(..).for_each(&mut take);
             }
@@ -196,7 +229,7 @@ impl Api {
         content_type: &str,
         body: Option<&Value>,
     ) -> Result<Value, RequestError> {
-        self.send_accepting(method, path, content_type, body, "application/json").await
+        self.send_accepting(method, path, content_type, body, JSON).await
     }
 
     pub(crate) async fn get_accepting(
@@ -204,7 +237,7 @@ impl Api {
         path: &str,
         accept: &str,
     ) -> Result<Value, RequestError> {
-        self.send_accepting(Method::GET, path, "application/json", None, accept).await
+        self.send_accepting(Method::GET, path, JSON, None, accept).await
     }
 
     async fn send_accepting(

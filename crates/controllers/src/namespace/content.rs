@@ -1,15 +1,20 @@
 //! Deletes the content of a namespace.
 
 use super::condition::Findings;
-use crate::api::{Api, Discovered, RequestError, Resource, ignore_not_found};
+use crate::api::{Api, Discovered, JSON, RequestError, Resource, ignore_not_found};
 use crate::first_error::FirstError;
 use serde_json::{Value, json};
 use setpoint_object::error::chain;
 use setpoint_object::meta::ObjectExt;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Time that content with finalizers gets before the next pass: 15 s, as in the reference.
 const FINALIZER_ESTIMATE: Duration = Duration::from_secs(15);
+
+/// Lists have metadata only, because whole objects may be more than a client takes at once.
+const METADATA: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// Deletes everything in a namespace that is being deleted since `age`. Records failures in
 /// `findings`.
@@ -23,15 +28,13 @@ pub(super) async fn delete_all(
     let in_namespaces = |resource: &&Resource| {
         resource.namespaced && resource.serves("delete") && resource.serves("list")
     };
-    let (pods, others): (Vec<&Resource>, Vec<&Resource>) = discovered
-        .resources
-        .iter()
-        .filter(in_namespaces)
-        .partition(|resource| resource.group.is_empty() && resource.resource == "pods");
+    let (pods, others): (Vec<&Resource>, Vec<&Resource>) =
+        discovered.resources.iter().filter(in_namespaces).partition(|resource| is_pods(resource));
     for resource in pods {
         let remaining = delete_resource(api, namespace, resource, findings).await;
-        findings.waits_for_pods = !remaining.is_empty();
-        judge(&remaining, grace(&remaining, age), namespace, resource, findings);
+        findings.waits_for_pods = remaining.n > 0;
+        let grace = Some(remaining.grace).filter(|grace| *grace > age).unwrap_or_default();
+        judge(&remaining, grace, namespace, resource, findings);
     }
     // What pods depend on, such as the policies of their network, must not go before them.
     if findings.waits_for_pods {
@@ -43,31 +46,46 @@ pub(super) async fn delete_all(
     }
 }
 
-/// The longest grace period of pods that run; none if it has passed since the namespace's deletion.
-fn grace(pods: &[Value], age: Duration) -> Duration {
-    let runs =
-        |pod: &&Value| !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    let running = pods.iter().filter(runs);
-    let longest =
-        running.filter_map(|pod| pod["spec"]["terminationGracePeriodSeconds"].as_u64()).max();
-    Some(Duration::from_secs(longest.unwrap_or(0))).filter(|grace| *grace > age).unwrap_or_default()
+fn is_pods(resource: &Resource) -> bool {
+    resource.group.is_empty() && resource.resource == "pods"
+}
+
+/// The objects of a resource that remain. There may be thousands, so only what counts is kept.
+#[derive(Debug, Default)]
+struct Remaining {
+    n: usize,
+    /// Number of objects by finalizer.
+    finalizers: BTreeMap<String, usize>,
+    /// The longest grace period of pods that run.
+    grace: Duration,
+}
+
+impl Remaining {
+    fn add(&mut self, object: &Value) {
+        self.n += 1;
+        for finalizer in object.finalizers() {
+            *self.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+        }
+        let runs = !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let grace = object["spec"]["terminationGracePeriodSeconds"].as_u64().filter(|_| runs);
+        self.grace = self.grace.max(Duration::from_secs(grace.unwrap_or(0)));
+    }
 }
 
 /// Whether objects that remain are waited for: during a grace period, or if finalizers hold them.
 /// Others have outlived their deletion.
 fn judge(
-    remaining: &[Value],
+    remaining: &Remaining,
     grace: Duration,
     namespace: &str,
     resource: &Resource,
     findings: &mut Findings,
 ) {
-    if remaining.is_empty() {
+    if remaining.n == 0 {
         return;
     }
-    let is_held = remaining.iter().any(|object| !object.finalizers().is_empty());
     let estimate = match grace {
-        Duration::ZERO if is_held => FINALIZER_ESTIMATE,
+        Duration::ZERO if !remaining.finalizers.is_empty() => FINALIZER_ESTIMATE,
         Duration::ZERO => {
             let Resource { group, version, resource: name, .. } = resource;
             let failure = format!(
@@ -87,22 +105,22 @@ async fn delete_resource(
     namespace: &str,
     resource: &Resource,
     findings: &mut Findings,
-) -> Vec<Value> {
+) -> Remaining {
     match try_delete(api, namespace, resource).await {
         Ok(remaining) => {
-            if !remaining.is_empty() {
-                findings.remaining.insert(resource.dotted(), remaining.len());
+            if remaining.n > 0 {
+                findings.remaining.insert(resource.dotted(), remaining.n);
             }
-            for finalizer in remaining.iter().flat_map(ObjectExt::finalizers) {
-                *findings.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+            for (finalizer, n) in &remaining.finalizers {
+                *findings.finalizers.entry(finalizer.clone()).or_default() += n;
             }
             remaining
         }
         // The type was removed meanwhile, and its objects with it.
-        Err(error) if error.is_not_found() => Vec::new(),
+        Err(error) if error.is_not_found() => Remaining::default(),
         Err(error) => {
             findings.failures.insert(resource.dotted(), chain(&error));
-            Vec::new()
+            Remaining::default()
         }
     }
 }
@@ -111,37 +129,41 @@ async fn try_delete(
     api: &Api,
     namespace: &str,
     resource: &Resource,
-) -> Result<Vec<Value>, RequestError> {
+) -> Result<Remaining, RequestError> {
     let collection = resource.collection(namespace);
     let options =
         json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
-    let as_one = resource.serves("deletecollection");
-    if as_one {
-        match api.delete(&collection, &options).await {
+    let mut is_deleted = false;
+    if resource.serves("deletecollection") {
+        match api.delete_accepting(&collection, &options, METADATA).await {
             // The response lists the matching objects: if it is empty, no further list is needed.
             Ok(deleted) if deleted["items"].as_array().is_some_and(Vec::is_empty) => {
-                return Ok(Vec::new());
+                return Ok(Remaining::default());
             }
-            Err(error) if !error.is_method_not_allowed() => return Err(error),
-            _ => {}
+            Ok(_) => is_deleted = true,
+            // The server of an extension may say otherwise than its documents.
+            Err(error) if error.is_method_not_allowed() => {}
+            Err(error) => return Err(error),
         }
     }
-    let mut remaining = list(api, &collection).await?;
-    if !as_one && !remaining.is_empty() {
+    if !is_deleted {
+        let mut names = Vec::new();
+        let note = |object: Value| names.push(object.name().to_owned());
+        api.list_pages_accepting(&collection, METADATA, note).await?;
+        if names.is_empty() {
+            return Ok(Remaining::default());
+        }
         // An object that is refused does not keep the others.
         let mut errors = FirstError::new();
-        for object in &remaining {
-            let deleted = api.delete(&resource.object(namespace, object.name()), &options).await;
+        for name in &names {
+            let deleted = api.delete(&resource.object(namespace, name), &options).await;
             errors.note(ignore_not_found(deleted));
         }
         errors.into_result()?;
-        remaining = list(api, &collection).await?;
     }
+    let mut remaining = Remaining::default();
+    // Pods have grace periods.
+    let accept = if is_pods(resource) { JSON } else { METADATA };
+    api.list_pages_accepting(&collection, accept, |object| remaining.add(&object)).await?;
     Ok(remaining)
-}
-
-async fn list(api: &Api, collection: &str) -> Result<Vec<Value>, RequestError> {
-    let mut objects = Vec::new();
-    api.list_pages(collection, |object| objects.push(object)).await?;
-    Ok(objects)
 }

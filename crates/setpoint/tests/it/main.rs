@@ -38,6 +38,7 @@ mod manifests;
 mod mapper;
 mod member_order;
 mod mutating_policies;
+mod namespace_content;
 mod namespaces;
 mod node_authorizer;
 mod node_plugins;
