@@ -75,6 +75,21 @@ fn decode<T: DeserializeOwned>(json: &[u8], run: &Run) -> Result<T, serde_json::
 /// The bytes of a map's entry beside its value: the key's text, and its part of a node.
 const ENTRY_BYTES: usize = 64;
 
+/// The last date that the types of times can hold, as the server writes dates. Objects may have
+/// later ones, up to the end of the last day of the year 9999, which often means "never". Such a
+/// date is decoded as the last one, because one object that cannot be decoded keeps a controller
+/// from all objects of its pass.
+const LAST_TIME: &str = "9999-12-30T22:00:00Z";
+
+/// The names of the types of times.
+const TIMES: [&str; 2] = ["Time", "MicroTime"];
+
+/// Whether a date of a `Time` or `MicroTime` is one of the last hours of the year 9999.
+fn is_after_last(text: &str) -> bool {
+    const LAST_DAYS: &str = "9999-12-3";
+    text.starts_with(LAST_DAYS) && text.len() >= LAST_TIME.len() && text > LAST_TIME
+}
+
 /// The state of one decoding.
 #[derive(Default)]
 struct Run {
@@ -87,6 +102,8 @@ struct Run {
     n_ignored: Cell<usize>,
     /// The next object is a map, not a struct.
     is_map: Cell<bool>,
+    /// The next text is a date.
+    is_time: Cell<bool>,
 }
 
 impl Run {
@@ -134,11 +151,20 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Exact<'_, D> {
         deserialize_str() deserialize_string() deserialize_bytes() deserialize_byte_buf()
         deserialize_option() deserialize_unit() deserialize_seq() deserialize_identifier()
         deserialize_unit_struct(name: &'static str)
-        deserialize_newtype_struct(name: &'static str)
         deserialize_tuple(len: usize)
         deserialize_tuple_struct(name: &'static str, len: usize)
         deserialize_struct(name: &'static str, fields: &'static [&'static str])
         deserialize_enum(name: &'static str, variants: &'static [&'static str])
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.run.is_time.set(TIMES.contains(&name));
+        let visitor = self.with(visitor);
+        self.inner.deserialize_newtype_struct(name, visitor)
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
@@ -196,12 +222,18 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Exact<'_, V> {
 
     fn visit_str<E: Error>(self, value: &str) -> Result<V::Value, E> {
         self.run.takes(value.len());
-        self.inner.visit_str(value)
+        match self.run.is_time.replace(false) && is_after_last(value) {
+            true => self.inner.visit_str(LAST_TIME),
+            false => self.inner.visit_str(value),
+        }
     }
 
     fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<V::Value, E> {
         self.run.takes(value.len());
-        self.inner.visit_borrowed_str(value)
+        match self.run.is_time.replace(false) && is_after_last(value) {
+            true => self.inner.visit_borrowed_str(LAST_TIME),
+            false => self.inner.visit_borrowed_str(value),
+        }
     }
 
     fn visit_string<E: Error>(self, value: String) -> Result<V::Value, E> {
@@ -250,8 +282,9 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Exact<'_, S> {
 
     fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<S::Value, D::Error> {
         self.run.n_values.set(self.run.n_values.get() + 1);
-        // It may be set by a value that was no object.
+        // They may be set by a value that was no object, or no text.
         self.run.is_map.set(false);
+        self.run.is_time.set(false);
         let inner = self.with(inner);
         self.inner.deserialize(inner)
     }

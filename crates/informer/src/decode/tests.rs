@@ -185,3 +185,36 @@ fn types_that_declare_a_part_are_detected_and_their_values_are_measured() {
     let (_, n_bytes) = part::<Value>(text.as_bytes()).unwrap();
     assert!(n_bytes > text.len(), "{n_bytes}");
 }
+
+/// Dates up to the end of the year 9999 are dates of Kubernetes, but not all of them of the types.
+#[test]
+fn dates_that_types_cannot_hold_are_the_last_ones_that_they_can() {
+    #[derive(Debug, Deserialize)]
+    struct Times {
+        time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time,
+        micro: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime>,
+        text: String,
+    }
+    for (time, micro, seconds) in [
+        ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59.999999Z", 253_402_207_200),
+        ("9999-12-30T22:00:01Z", "9999-12-30T22:00:00.000001Z", 253_402_207_200),
+        ("9999-12-30T22:00:00Z", "9999-12-30T22:00:00.000000Z", 253_402_207_200),
+        ("9999-12-30T21:59:59Z", "9999-12-30T21:59:59.000000Z", 253_402_207_199),
+        ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.000000Z", 1_767_225_600),
+    ] {
+        let object = json!({"time": time, "micro": micro, "text": time, "other": [1]}).to_string();
+        let (decoded, ..) = whole::<Times>(object.as_bytes()).unwrap();
+        let (partly, _) = part::<Times>(object.as_bytes()).unwrap();
+        for times in [decoded, partly] {
+            assert_eq!(times.time.0.as_second(), seconds, "{time}");
+            assert_eq!(times.micro.unwrap().0.as_second(), seconds, "{micro}");
+            assert_eq!(times.text, time, "texts stay");
+        }
+    }
+    let never = json!({"status": {"conditions": [{
+        "type": "Ready", "status": "True", "lastTransitionTime": "9999-12-31T23:59:59Z",
+    }]}});
+    assert!(whole::<Pod>(never.to_string().as_bytes()).is_ok());
+    let wrong = json!({"time": "9999-12-3x", "text": ""}).to_string();
+    assert!(whole::<Times>(wrong.as_bytes()).is_err());
+}

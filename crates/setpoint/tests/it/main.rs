@@ -26,6 +26,7 @@ mod extension;
 mod extension_backend;
 mod extension_backend_edges;
 mod extension_kind;
+mod far_dates;
 mod flow_control;
 mod front_proxy;
 mod garbage;

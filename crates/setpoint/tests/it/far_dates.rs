@@ -1,0 +1,37 @@
+//! Dates that Kubernetes has, and the types of its objects in Rust cannot hold.
+
+use crate::plane::with_person_of;
+use serde_json::{Value, json};
+use setpoint::{ControlPlane, Selection};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+
+/// `9999-12-31T23:59:59Z` often stands for "never". A pod with it must not keep its controller
+/// from its pods.
+#[tokio::test(start_paused = true)]
+async fn pods_with_dates_at_the_end_of_time_are_pods() {
+    let plane = ControlPlane::builder().simulated(0).controllers(Selection::all()).build();
+    with_person_of(plane, async |person| {
+        let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "work", "image": "work"}]}});
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "work"},
+            "spec": {"template": template}});
+        person.create(JOBS, &job).await;
+        let work = format!("{JOBS}/work");
+        let has = |member: &'static str| {
+            move |job: &Option<Value>| job.as_ref().is_some_and(|job| job["status"][member] == 1)
+        };
+        person.until(&work, "it has a pod", has("active")).await;
+        let pods = person.get(PODS).await.unwrap();
+        let name = pods["items"][0]["metadata"]["name"].as_str().unwrap();
+        let never = "9999-12-31T23:59:59Z";
+        let ready = json!({"type": "Ready", "status": "False", "lastTransitionTime": never});
+        let status = json!({"status": {"phase": "Succeeded", "conditions": [ready]}});
+        person.patch(&format!("{PODS}/{name}/status"), &status).await;
+        person.until(&work, "the pod counts", has("succeeded")).await;
+        let pod = person.get(&format!("{PODS}/{name}")).await.unwrap();
+        assert_eq!(pod["status"]["conditions"][0]["lastTransitionTime"], never);
+        assert!(pod["metadata"]["finalizers"].is_null(), "the controller has written to the pod");
+    })
+    .await;
+}
