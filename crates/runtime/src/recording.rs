@@ -32,9 +32,9 @@
 //! | none is left, and it is anything else | a broken connection, and a [`Difference`] |
 //!
 //! The parameter `timeoutSeconds` is ignored. Events are matched by their namespace, because their
-//! names depend on the time. Bodies of writes are compared as JSON, ignoring values that are dates.
-//! A different body is a [`Difference`], but the recorded answer is still given, so that the replay
-//! continues.
+//! names depend on the time; the bodies of new ones are not compared. Other bodies of writes are
+//! compared as JSON, ignoring values that are dates. A different body is a [`Difference`], but the
+//! recorded answer is still given, so that the replay continues.
 //!
 //! # Limits of a replay
 //!

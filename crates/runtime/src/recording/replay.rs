@@ -317,6 +317,8 @@ impl Replay {
             match &found {
                 None if is_watch => {}
                 None => state.note(Difference::NotRecorded { method, uri }),
+                // The body of a new Event has its name.
+                Some(_) if parts.method == Method::POST && is_events(&key.path) => {}
                 Some(Exchange { request, .. }) if !is_same(&request.body, &sent) => {
                     let recorded = request.body.clone();
                     state.note(Difference::OtherBody { method, uri, recorded, sent });
@@ -390,10 +392,7 @@ impl Key {
 
     fn new(method: &str, uri: &Uri) -> Self {
         // The name of an Event contains the time.
-        let path = match uri.path().split_once("/events/") {
-            Some((collection, _)) => format!("{collection}/events"),
-            None => uri.path().to_owned(),
-        };
+        let path = events_of(uri.path()).unwrap_or(uri.path()).to_owned();
         let mut parameters: Vec<String> = uri
             .query()
             .unwrap_or_default()
@@ -410,15 +409,27 @@ fn is_watch(parameter: &str) -> bool {
     matches!(parameter, "watch" | "watch=1" | "watch=true")
 }
 
-/// Whether two bodies are the same. Ignores dates, and the names of Events, which contain one.
+/// The path of the Events of a namespace, if this is the path of one of them.
+fn events_of(path: &str) -> Option<&str> {
+    path.rsplit_once('/').map(|(collection, _)| collection).filter(|path| is_events(path))
+}
+
+/// Whether this is the path of the Events of a namespace. Namespaces and kinds of other groups may
+/// have the name `events` too.
+fn is_events(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    matches!(
+        parts[..],
+        ["", "api", "v1", "namespaces", _, "events"]
+            | ["", "apis", "events.k8s.io", _, "namespaces", _, "events"]
+    )
+}
+
+/// Whether two bodies are the same. Ignores dates.
 fn is_same(recorded: &str, sent: &str) -> bool {
     let tree = |text: &str| serde_json::from_str::<Value>(text).ok();
     match (tree(recorded), tree(sent)) {
-        (Some(recorded), Some(sent)) => {
-            let is_event =
-                recorded["kind"] == "Event" || recorded["reportingController"].is_string();
-            is_event || is_same_value(&recorded, &sent)
-        }
+        (Some(recorded), Some(sent)) => is_same_value(&recorded, &sent),
         _ => recorded == sent,
     }
 }
@@ -473,6 +484,7 @@ impl fmt::Debug for Replay {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::json;
 
     const SAMPLE: &str = r#"{"recording":"setpoint-client","version":1,"started":"2026-01-01T00:00:00.000000Z","seed":7}
 {"at":1,"exchange":0,"request":{"method":"GET","uri":"/api/v1/pods?limit=500"}}
@@ -518,6 +530,45 @@ mod tests {
         assert_ne!(one, key("/api/v1/pods?limit=6&watch=true"));
         let events = key("/api/v1/namespaces/default/events/a.1");
         assert_eq!(events, key("/api/v1/namespaces/default/events/a.2"));
+        let events = key("/apis/events.k8s.io/v1/namespaces/default/events/a.1");
+        assert_eq!(events, key("/apis/events.k8s.io/v1/namespaces/default/events/a.2"));
+    }
+
+    /// Whatever had `/events/` in its path was taken for an Event: all requests in a namespace of
+    /// that name got each other's answers.
+    #[test]
+    fn other_requests_with_events_in_their_path_are_distinct() {
+        let key = |uri: &str| Key::new("GET", &uri.parse().unwrap());
+        for [one, other] in [
+            ["/api/v1/namespaces/events/configmaps", "/api/v1/namespaces/events/secrets"],
+            ["/api/v1/namespaces/events/configmaps/a", "/api/v1/namespaces/events/configmaps/b"],
+            [
+                "/apis/example.com/v1/namespaces/n/events/a",
+                "/apis/example.com/v1/namespaces/n/events/b",
+            ],
+            ["/apis/example.com/v1/events/a", "/apis/example.com/v1/events/b"],
+        ] {
+            assert_ne!(key(one), key(other), "{one}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_of_other_kinds_named_event_are_compared() {
+        let path = "/apis/example.com/v1/namespaces/n/events";
+        let request =
+            json!({"method": "POST", "uri": path, "body": r#"{"kind":"Event","spec":1}"#});
+        let lines = [
+            json!({"recording": "setpoint-client", "version": 1, "started": "2026-01-01T00:00:00Z", "seed": 7}),
+            json!({"at": 1, "exchange": 0, "request": request}),
+            json!({"at": 2, "exchange": 0, "answer": {"status": 201}}),
+            json!({"at": 3, "exchange": 0, "end": {}}),
+        ];
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let replay = read(text.as_bytes()).unwrap().replay();
+        let body = Body::from(br#"{"kind":"Event","spec":2}"#.to_vec());
+        let request = Request::post(path).body(body).unwrap();
+        replay.clone().answer(request).await.unwrap();
+        assert!(matches!(&replay.differences()[..], [Difference::OtherBody { .. }]));
     }
 
     #[test]
