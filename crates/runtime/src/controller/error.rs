@@ -77,6 +77,8 @@ pub enum ControllerError {
 pub enum SyncHint {
     /// The server does not know the resource: install it.
     Install,
+    /// The server does not accept the program's credentials: renew them.
+    Authenticate,
     /// The server denies access to the resource: permit it.
     Permit,
     /// Nothing beyond what the error says.
@@ -94,7 +96,8 @@ impl SyncHint {
         };
         match code {
             Some(404) => Self::Install,
-            Some(401 | 403) => Self::Permit,
+            Some(401) => Self::Authenticate,
+            Some(403) => Self::Permit,
             _ => Self::None,
         }
     }
@@ -105,6 +108,9 @@ impl fmt::Display for SyncHint {
         f.write_str(match self {
             Self::Install => {
                 ": the server does not serve it; install it, if it is a custom resource its CustomResourceDefinition"
+            }
+            Self::Authenticate => {
+                ": the server does not accept this program's credentials; they may have expired: renew them"
             }
             Self::Permit => ": this program may not read it; permit it to list and watch it",
             Self::None => "",

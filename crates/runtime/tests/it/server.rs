@@ -52,8 +52,8 @@ struct State {
     epoch: u64,
     /// Watches cannot start before this revision.
     oldest: u64,
-    /// Forbidden resources, or their collections in one namespace.
-    forbidden: Vec<String>,
+    /// Refused resources, or their collections in one namespace, and the codes of the answers.
+    refused: Vec<(String, u16)>,
     /// Open watches, by resource or by the collection of one namespace.
     watchers: BTreeMap<String, usize>,
     /// Resources of which only metadata was requested.
@@ -138,12 +138,17 @@ impl Server {
 
     /// Forbids this resource path, or the collection of one namespace, from now on.
     pub(crate) fn forbid(&self, resource: &str) {
-        self.0.state.lock().forbidden.push(resource.to_owned());
+        self.refuse(resource, 403);
+    }
+
+    /// Refuses it with this code, from now on.
+    pub(crate) fn refuse(&self, resource: &str, code: u16) {
+        self.0.state.lock().refused.push((resource.to_owned(), code));
     }
 
     /// Permits it again.
     pub(crate) fn permit(&self, resource: &str) {
-        self.0.state.lock().forbidden.retain(|of| of != resource);
+        self.0.state.lock().refused.retain(|(of, _)| of != resource);
     }
 
     /// How many watches of a resource path, or of the collection of one namespace, are open.
@@ -536,16 +541,18 @@ impl tower_service::Service<Request<Body>> for Server {
             {
                 server.0.state.lock().metadata.push(path.resource.clone());
             }
-            let is_forbidden = {
-                let forbidden = &server.0.state.lock().forbidden;
-                forbidden.contains(&path.resource) || forbidden.contains(&path.collection())
+            let refused = {
+                let (refused, of) = (&server.0.state.lock().refused, path.collection());
+                let mut refused =
+                    refused.iter().filter(|(by, _)| *by == path.resource || *by == of);
+                refused.next().map(|(_, code)| *code)
             };
-            if is_forbidden {
-                return Ok(failure(ApiError::new(
-                    403,
-                    setpoint_object::Reason::Forbidden,
-                    format!("{} is forbidden", path.plural),
-                )));
+            if let Some(code) = refused {
+                let message = format!("{} is forbidden", path.plural);
+                return Ok(failure(match code {
+                    401 => ApiError::unauthorized(),
+                    _ => ApiError::new(code, setpoint_object::Reason::Forbidden, message),
+                }));
             }
             let parameter = |name: &str| {
                 query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))

@@ -177,7 +177,7 @@ async fn ctl_6_stopped_controller_has_left_the_informers_that_it_shared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn uninstalled_and_forbidden_types_fail_in_time_with_advice() {
+async fn uninstalled_and_refused_types_fail_in_time_with_advice() {
     // Spec 13: kind not installed; no permission.
     let failure = async |server: Server| {
         let controller = of_maps().sync_timeout(Some(Duration::from_secs(30)));
@@ -203,6 +203,12 @@ async fn uninstalled_and_forbidden_types_fail_in_time_with_advice() {
     assert!(text.contains("within 30s: this program may not read it; permit it"), "{text}");
     assert!(text.ends_with("configmaps is forbidden"), "{text}");
     assert!(degraded.ends_with("configmaps is forbidden"), "{degraded}");
+
+    let refusing = server();
+    refusing.refuse(CONFIG_MAPS, 401);
+    let (text, degraded) = failure(refusing).await;
+    assert!(text.contains("within 30s: the server does not accept this program's cred"), "{text}");
+    assert!(text.ends_with("Unauthorized") && degraded.ends_with("Unauthorized"), "{text}");
 }
 
 /// Sends a message when dropped.
