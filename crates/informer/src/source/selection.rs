@@ -27,13 +27,18 @@ impl Selection {
     /// Whether labels and fields of this object, as JSON, match. Ignores the shard and invalid
     /// selectors.
     ///
-    /// A field is a path in the object. Servers also have fields that are not paths; for these only
-    /// an empty value matches.
+    /// A field is a path in the object. An absent one is an empty text, `false` or `0`, whichever
+    /// matches: that depends on its type. Servers also have fields that are not paths; these count
+    /// as absent.
     pub fn matches(&self, object: &[u8]) -> bool {
         let by_fields = FieldSelector::parse(&self.fields).ok().is_none_or(|selector| {
-            selector.matches(|path| {
-                let path: Vec<&str> = path.split('.').collect();
-                scalar(object, &path).unwrap_or_default()
+            selector.terms().iter().all(|term| {
+                let path: Vec<&str> = term.path.split('.').collect();
+                let matches = |value: &str| (value == &*term.value) != term.negated;
+                match scalar(object, &path) {
+                    Some(value) => matches(&value),
+                    None => ["", "false", "0"].into_iter().any(matches),
+                }
             })
         });
         let by_labels = || {
@@ -62,6 +67,12 @@ mod tests {
             ("", "spec.nodeName=n2", false),
             ("", "metadata.name!=a", false),
             ("", "status.phase=", true),
+            ("", "status.phase=Running", false),
+            ("", "spec.unschedulable=false", true),
+            ("", "spec.unschedulable=true", false),
+            ("", "spec.unschedulable!=true", true),
+            ("", "status.replicas=0", true),
+            ("", "status.replicas!=0", true),
             ("no selector (", "", true),
         ] {
             let selection =

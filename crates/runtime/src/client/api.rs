@@ -134,29 +134,7 @@ impl<K: Cacheable> Api<K> {
 }
 
 /// Building blocks of the calls.
-impl<K: Resource> Api<K> {
-    /// The path of the collection.
-    pub(super) fn path(
-        &self,
-        call: &Call,
-        namespace: Option<&str>,
-    ) -> Result<RequestPath, ClientError> {
-        if let Some(namespace) = namespace {
-            check_part(call, namespace)?;
-        }
-        Ok(RequestPath::new(K::url_path(&self.dynamic_type, namespace)))
-    }
-
-    /// The path of the collection of an object, whose name is checked.
-    pub(super) fn path_of(&self, call: &Call, key: &Request) -> Result<RequestPath, ClientError> {
-        check_part(call, &key.name)?;
-        self.path(call, key.namespace_opt())
-    }
-
-    pub(super) fn call(&self, verb: &'static str, object: impl Into<String>) -> Call {
-        Call { verb, resource: self.resource.clone(), object: object.into() }
-    }
-
+impl<K: Cacheable> Api<K> {
     /// Sends a write of `key`; returns the server's answer as bytes. Remembers the version, so that
     /// reads can wait until the caches show it.
     pub(super) async fn write(
@@ -183,7 +161,7 @@ impl<K: Resource> Api<K> {
             if *name != *key.name || *namespace != *key.namespace {
                 key = Request::new(&*namespace, &*name);
             }
-            gone = self.client.own.note_answer(&self.resource, &key, body);
+            gone = self.note_answer(&key, body);
             version = Some(head.resource_version(body));
         }
         if let Some(pass) = self.client.pass() {
@@ -195,6 +173,30 @@ impl<K: Resource> Api<K> {
             }
         }
         answer
+    }
+}
+
+impl<K: Resource> Api<K> {
+    /// The path of the collection.
+    pub(super) fn path(
+        &self,
+        call: &Call,
+        namespace: Option<&str>,
+    ) -> Result<RequestPath, ClientError> {
+        if let Some(namespace) = namespace {
+            check_part(call, namespace)?;
+        }
+        Ok(RequestPath::new(K::url_path(&self.dynamic_type, namespace)))
+    }
+
+    /// The path of the collection of an object, whose name is checked.
+    pub(super) fn path_of(&self, call: &Call, key: &Request) -> Result<RequestPath, ClientError> {
+        check_part(call, &key.name)?;
+        self.path(call, key.namespace_opt())
+    }
+
+    pub(super) fn call(&self, verb: &'static str, object: impl Into<String>) -> Call {
+        Call { verb, resource: self.resource.clone(), object: object.into() }
     }
 
     pub(super) async fn send(

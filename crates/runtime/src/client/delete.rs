@@ -116,7 +116,7 @@ impl<K: Cacheable> Api<K> {
                     if object.deletion_timestamp.is_empty() || is_gone(body) {
                         return self.note_gone(key, Some(&object.uid));
                     }
-                    self.client.own.note_answer(&self.resource, key, body);
+                    self.note_answer(key, body);
                     Left::Marked(object.resource_version.to_string())
                 }
                 _ => self.note_gone(key, skim::scalar(body, &["details", "uid"]).as_deref()),

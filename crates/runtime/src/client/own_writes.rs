@@ -13,6 +13,9 @@
 //! | an object at a version      | has the object at this or a later version, or has reached the version as a whole     |
 //! | no object                   | has none, or one with another uid                                                    |
 //!
+//! A write of an object that the cache does not select, by labels or fields, leaves no record: the
+//! cache never shows it.
+//!
 //! Answers may arrive in another order than the server wrote. A record is only replaced by a newer
 //! version. That an object is gone stays recorded until a newer version of an object with another
 //! uid is written.
@@ -197,11 +200,16 @@ fn is_newer(version: &str, than: &str) -> bool {
 impl OwnWrites {
     /// Records the answer to a write: an object, which may be gone with this write, or something
     /// else. Returns the uid of an object that is gone.
+    ///
+    /// `is_selected`: whether the cache holds the object or will. If not, it is recorded only after
+    /// an earlier write that the cache has not shown: the object was selected then, and it leaves
+    /// the cache at this version.
     pub(super) fn note_answer(
         &self,
         resource: &Arc<str>,
         key: &Request,
         answer: &[u8],
+        is_selected: bool,
     ) -> Option<Arc<str>> {
         let head = Head::of(answer).ok()?;
         let version = head.resource_version(answer);
@@ -214,7 +222,11 @@ impl OwnWrites {
             Some(uid) => OwnWrite::Gone { uid: uid.clone(), after: Some(version) },
             None => OwnWrite::Version(version),
         };
-        self.0.lock().set((resource.clone(), key.clone()), write, &uid);
+        let id = (resource.clone(), key.clone());
+        let mut state = self.0.lock();
+        if is_selected || state.by_key.contains_key(&id) {
+            state.set(id, write, &uid);
+        }
         gone
     }
 
@@ -437,6 +449,19 @@ impl<K: Cacheable> Api<K> {
             Ok(Err(source)) => Err(ClientError::Unordered { resource, object, source }),
             Err(_) => Err(ClientError::Behind { resource, object, wanted, waited: max }),
         }
+    }
+
+    /// Records the answer to a write, as [`OwnWrites::note_answer`].
+    pub(super) fn note_answer(&self, key: &Request, answer: &[u8]) -> Option<Arc<str>> {
+        let is_selected = || {
+            let informer = self.client.cache.known::<K>(&self.dynamic_type)?;
+            let holding = informer.of_namespace(&key.namespace).ok()?;
+            let selection = holding.selection();
+            let is_selected = selection.is_whole() || selection.matches(answer);
+            Some(is_selected || holding.lister().object(key).is_some())
+        };
+        let is_selected = is_selected().unwrap_or(true);
+        self.client.own.note_answer(&self.resource, key, answer, is_selected)
     }
 
     /// The uid of `key`'s object in the cache.

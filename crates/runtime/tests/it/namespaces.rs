@@ -56,6 +56,12 @@ fn key(text: &str) -> Request {
     text.parse().unwrap()
 }
 
+fn map(namespace: &str, name: &str) -> ConfigMap {
+    let mut map: ConfigMap = serde_json::from_value(config_map(name)).unwrap();
+    map.metadata.namespace = Some(namespace.into());
+    map
+}
+
 /// The keys of objects, as they are queued.
 fn keys<'a, K: kube_core::ResourceExt + 'a>(
     objects: impl IntoIterator<Item = &'a Arc<K>>,
@@ -297,11 +303,6 @@ async fn cch_4_own_writes_are_waited_for_in_their_namespace_alone() {
     let running = Running::start(manager);
     settle().await;
     server.delay_watches(Duration::from_millis(100));
-    let map = |namespace: &str, name: &str| {
-        let mut map: ConfigMap = serde_json::from_value(config_map(name)).unwrap();
-        map.metadata.namespace = Some(namespace.into());
-        map
-    };
     let began = Instant::now();
     maps.create(&map("a", "x")).await.unwrap();
     assert!(maps.get(&key("a/x")).unwrap().is_none(), "the cache is late");
@@ -316,6 +317,25 @@ async fn cch_4_own_writes_are_waited_for_in_their_namespace_alone() {
     maps.delete(&key("b/x"), &DeleteParams::default()).await.unwrap();
     assert_eq!(maps.lister_own().await.unwrap().len(), 2);
     assert!(began.elapsed() <= Duration::from_millis(400), "{:?}", began.elapsed());
+    running.stop().await.unwrap();
+}
+
+/// Such reads waited for the cache, which never shows the object, and failed.
+#[tokio::test(start_paused = true)]
+async fn own_write_of_an_object_that_the_cache_does_not_select_is_not_waited_for() {
+    let server = server();
+    let manager = builder(&server).cache(CacheOptions::new().fields("metadata.namespace!=b"));
+    let manager = manager.build();
+    let maps = manager.client().api::<ConfigMap>();
+    manager.cache().informer::<ConfigMap>();
+    let running = Running::start(manager);
+    settle().await;
+    server.delay_watches(Duration::from_millis(100));
+    maps.create(&map("b", "x")).await.unwrap();
+    assert!(maps.get_own(&key("b/x")).await.unwrap().is_none());
+    assert_eq!(maps.lister_own().await.unwrap().len(), 0);
+    maps.create(&map("a", "x")).await.unwrap();
+    assert!(maps.get_own(&key("a/x")).await.unwrap().is_some(), "this one is waited for");
     running.stop().await.unwrap();
 }
 

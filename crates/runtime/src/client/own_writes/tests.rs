@@ -12,11 +12,11 @@ fn version(text: &str) -> Option<OwnWrite> {
 fn last_write_of_each_object_is_recorded() {
     let (own, pods) = (OwnWrites::default(), Arc::from("pods"));
     assert_eq!(own.of(&pods, &key(0)), None);
-    own.note_answer(&pods, &key(0), br#"{"metadata":{"resourceVersion":"7"}}"#);
+    own.note_answer(&pods, &key(0), br#"{"metadata":{"resourceVersion":"7"}}"#, true);
     assert_eq!(own.of(&pods, &key(0)), version("7"));
-    own.note_answer(&pods, &key(0), br#"{"kind":"Status","metadata":{}}"#);
-    own.note_answer(&pods, &key(0), br#"{"metadata":{"resourceVersion":"opaque"}}"#);
-    own.note_answer(&pods, &key(0), b"nonsense");
+    own.note_answer(&pods, &key(0), br#"{"kind":"Status","metadata":{}}"#, true);
+    own.note_answer(&pods, &key(0), br#"{"metadata":{"resourceVersion":"opaque"}}"#, true);
+    own.note_answer(&pods, &key(0), b"nonsense", true);
     assert_eq!(own.of(&pods, &key(0)), version("7"), "an answer without a version changes nothing");
     own.note_gone(&pods, &key(0), "u");
     let gone = OwnWrite::Gone { uid: "u".into(), after: Some("7".into()) };
@@ -36,7 +36,7 @@ fn answers_in_another_order_than_the_writes_do_not_go_back() {
         let mark = if is_gone { r#","deletionTimestamp":"2026-01-01T00:00:00Z""# } else { "" };
         let object =
             format!(r#"{{"metadata":{{"uid":"{uid}","resourceVersion":"{version}"{mark}}}}}"#);
-        own.note_answer(&pods, &key(0), object.as_bytes());
+        own.note_answer(&pods, &key(0), object.as_bytes(), true);
         own.of(&pods, &key(0))
     };
     let gone = |uid: &str, after: &str| {
@@ -74,7 +74,7 @@ fn newest_version_stands_for_evicted_writes() {
     let (own, pods) = (OwnWrites::default(), Arc::from("pods"));
     for n in 0..OWN_WRITES_MAX + 2 {
         let object = format!(r#"{{"metadata":{{"resourceVersion":"{}"}}}}"#, n + 10);
-        own.note_answer(&pods, &key(n), object.as_bytes());
+        own.note_answer(&pods, &key(n), object.as_bytes(), true);
     }
     let state = own.0.lock();
     assert_eq!((state.by_key.len(), state.by_age.len()), (OWN_WRITES_MAX, OWN_WRITES_MAX));
@@ -93,7 +93,7 @@ fn beyond_the_namespace_limit_one_version_stands_for_the_rest() {
     let key = |n: usize| Request::new(n.to_string(), "a");
     for n in 0..2 * OWN_WRITES_MAX + 2 {
         let object = format!(r#"{{"metadata":{{"resourceVersion":"{}"}}}}"#, n + 10);
-        own.note_answer(&pods, &key(n), object.as_bytes());
+        own.note_answer(&pods, &key(n), object.as_bytes(), true);
     }
     assert_eq!(own.0.lock().evicted.len(), OWN_WRITES_MAX + 1);
     let last_forgotten = (OWN_WRITES_MAX + 11).to_string();
@@ -111,13 +111,13 @@ fn deleted_objects_are_listed_until_they_are_shown_or_created_again() {
     own.note_gone(&pods, &key(1), "a");
     own.note_gone(&Arc::from("nodes"), &key(3), "c");
     assert_eq!(deleted(), [(key(1), "a".into()), (key(2), "b".into())]);
-    own.note_answer(&pods, &key(1), br#"{"metadata":{"resourceVersion":"7"}}"#);
+    own.note_answer(&pods, &key(1), br#"{"metadata":{"resourceVersion":"7"}}"#, true);
     assert_eq!(deleted(), [(key(2), "b".into())]);
     own.forget(&pods, &key(2), &OwnWrite::Gone { uid: "b".into(), after: None });
     assert_eq!(deleted(), []);
     own.note_gone(&pods, &key(0), "a");
     for n in 1..=OWN_WRITES_MAX {
-        own.note_answer(&pods, &key(n), br#"{"metadata":{"resourceVersion":"8"}}"#);
+        own.note_answer(&pods, &key(n), br#"{"metadata":{"resourceVersion":"8"}}"#, true);
     }
     assert_eq!(deleted(), [], "it was evicted");
 }
@@ -152,4 +152,15 @@ fn errors_of_lists_name_no_object() {
         behind("default/a", "gone").to_string(),
         "read pods default/a from the cache: the object is not gone after 5s"
     );
+}
+
+#[test]
+fn write_of_an_object_that_the_cache_does_not_select_is_recorded_after_an_unseen_one_only() {
+    let (own, pods) = (OwnWrites::default(), Arc::from("pods"));
+    let object = |version: &str| format!(r#"{{"metadata":{{"resourceVersion":"{version}"}}}}"#);
+    own.note_answer(&pods, &key(0), object("7").as_bytes(), false);
+    assert_eq!((own.of(&pods, &key(0)), own.newest(&pods)), (None, BTreeMap::new()));
+    own.note_answer(&pods, &key(0), object("8").as_bytes(), true);
+    own.note_answer(&pods, &key(0), object("9").as_bytes(), false);
+    assert_eq!(own.of(&pods, &key(0)), version("9"), "it leaves the cache at 9, not before");
 }
