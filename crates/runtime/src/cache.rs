@@ -35,6 +35,7 @@ mod id;
 mod informer;
 mod lister;
 mod options;
+mod sync;
 
 use std::{
     any::{Any, TypeId},
@@ -54,7 +55,7 @@ pub use self::{
     },
 };
 use crate::pass::CacheId;
-use futures::future::{BoxFuture, join_all};
+use futures::future::BoxFuture;
 use hashbrown::{HashMap, hash_map::Entry};
 use parking_lot::Mutex;
 use setpoint_informer::{
@@ -256,7 +257,8 @@ impl Cache {
     /// it is [removed](Self::remove). The informer runs at once if the manager does.
     ///
     /// This function does not wait. A starting manager waits for the informer's first list before
-    /// it runs components that do not declare what they read.
+    /// it leads and runs tasks; for one of an [additional cluster](crate::cluster) at most
+    /// [`SYNC_TIMEOUT`](crate::controller::SYNC_TIMEOUT).
     pub fn informer<K: Cacheable>(&self) -> CacheInformer<K>
     where
         K::DynamicType: Default,
@@ -392,41 +394,6 @@ impl Cache {
         };
         // Drop without the lock, because destructors may request informers.
         !removed.is_empty()
-    }
-
-    /// Waits until all informers requested with [`informer`](Self::informer) so far have synced or
-    /// stopped. Cancel safe: has no side effects.
-    pub(crate) fn synced(&self) -> impl Future<Output = ()> + Send + 'static {
-        let informers = self.informers.clone();
-        async move {
-            let awaited: Vec<_> = {
-                let informers = informers.lock();
-                let awaited = informers.by_id.values().filter(|cached| cached.is_awaited);
-                awaited.map(|cached| cached.informer.synced()).collect()
-            };
-            join_all(awaited).await;
-        }
-    }
-
-    /// The informers that have not synced, each with its last problem. For probes and logs. The
-    /// informers of a type that is cached by namespace are listed with their namespaces.
-    pub fn unsynced(&self) -> Vec<String> {
-        let mut statuses: Vec<MemberStatus> = {
-            let informers = self.informers.lock();
-            informers.by_id.values().flat_map(|cached| cached.informer.statuses()).collect()
-        };
-        statuses.retain(|member| !member.status.has_synced);
-        let mut unsynced: Vec<_> = statuses
-            .into_iter()
-            .map(|MemberStatus { name, status }| match status.degraded {
-                Some(degraded) => format!("{name} has not synced: {degraded}"),
-                None => format!("{name} has not synced"),
-            })
-            .collect();
-        unsynced.sort();
-        // Several types may share one informer.
-        unsynced.dedup();
-        unsynced
     }
 
     /// Saves the cached objects for [`CacheOptions::restore`] in a later process. Encode them with

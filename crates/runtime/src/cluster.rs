@@ -42,7 +42,7 @@
 //!
 //! | while a cluster cannot be reached | |
 //! |---|---|
-//! | the manager | starts, and is ready: [`Health::add_defaults`](crate::endpoint::Health::add_defaults). Only types that the program itself requested from the cluster's cache before the start keep tasks waiting, as those of its own cluster do |
+//! | the manager | starts, and is ready: [`Health::add_defaults`](crate::endpoint::Health::add_defaults). Types that the program itself requested from the cluster's cache before the start delay it, by at most [`SYNC_TIMEOUT`](crate::controller::SYNC_TIMEOUT): see [`Cache::informer`] |
 //! | controllers that were built with a watch of it | wait for it, and fail after their [`sync_timeout`](crate::ControllerBuilder::sync_timeout) |
 //! | controllers with watches that were added while they run | work; nothing waits for these watches |
 //! | cached reads of it | return [`ClientError::NotSynced`](crate::ClientError::NotSynced), or what was there before |

@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, sync::Arc};
 
-use futures::{FutureExt, future::join_all};
+use futures::future::join_all;
 use setpoint_informer::MetricsRegistry;
 use setpoint_object::time::Clock;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,10 @@ use crate::{
     cache::Cache,
     client::Client,
     cluster::{Cluster, ClusterBuilder, ClusterEnvironment},
-    controller::{Controller, ControllerDefaults, ControllerHandle, ControllerState, Environment},
+    controller::{
+        Controller, ControllerDefaults, ControllerHandle, ControllerState, Environment,
+        SYNC_TIMEOUT,
+    },
     election::Leadership,
     error::BoxError,
     events::{Broadcaster, EventRecorder},
@@ -305,11 +308,28 @@ impl ManagerHandle {
 }
 
 impl ManagerHandle {
-    /// Waits until the caches that the program requested itself have synced or ended.
+    /// Waits until the caches that the program requested itself have synced or ended. For those of
+    /// additional clusters at most [`SYNC_TIMEOUT`]: one that cannot be reached must not keep the
+    /// program from working for all others.
     pub(super) fn caches_synced(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut all = vec![self.environment.cache.synced().boxed()];
-        all.extend(self.fleet.clusters().iter().map(|cluster| cluster.cache().synced().boxed()));
-        join_all(all).map(drop)
+        let (cache, clusters) = (self.environment.cache.clone(), self.fleet.clusters());
+        async move {
+            let all = [&cache].into_iter().chain(clusters.iter().map(Cluster::cache));
+            let all = join_all(all.map(Cache::synced));
+            if tokio::time::timeout(SYNC_TIMEOUT, all).await.is_ok() {
+                return;
+            }
+            for cluster in &clusters {
+                for why in cluster.cache().awaited() {
+                    let cluster = cluster.name();
+                    tracing::warn!(cluster, "starting without a cache that was requested: {why}");
+                }
+            }
+            for why in cache.awaited() {
+                tracing::warn!("still waiting for a cache that was requested: {why}");
+            }
+            cache.synced().await;
+        }
     }
 
     /// Refuses new members and clusters from now on.

@@ -14,8 +14,9 @@ use serde_json::json;
 use setpoint_informer::Event;
 use setpoint_runtime::{
     Action, BoxError, ClientError, Context, Controller, ControllerState, ElectionOptions,
-    ObjectReference, Reconciler, Request, Watch,
+    ObjectReference, Reconciler, Request, Runnable, Watch,
     cluster::{CLUSTERS_MAX, Cluster},
+    controller::SYNC_TIMEOUT,
     fence::Fenced,
     manager::AddError,
     source::WatchError,
@@ -121,6 +122,34 @@ async fn mgr_3_members_without_a_leader_wait_for_the_caches_of_all_clusters() {
     pass(Duration::from_secs(60)).await;
     assert!(informer.has_synced());
     assert_eq!(trace.take(), "it runs");
+    running.stop().await.unwrap();
+}
+
+/// The manager never led and ran no task.
+#[tokio::test(start_paused = true)]
+async fn cluster_that_cannot_be_reached_delays_the_start_for_a_limited_time() {
+    let (west, east) = (Server::new(&[CONFIG_MAPS, EVENTS]), Server::new(&[EVENTS]));
+    west.put(MAPS, config_map("a"));
+    let trace = Trace::default();
+    let mut manager = builder(&west).build();
+    let cluster = manager.add_cluster("east", Cluster::builder(east.client())).unwrap();
+    cluster.cache().informer::<ConfigMap>();
+    let sink = trace.clone();
+    let task = move |_| async move {
+        sink.record("a task");
+        Ok(())
+    };
+    manager.add_runnable("task", Runnable::new(task).needs_leader(false)).unwrap();
+    let controller = Controller::<Place>::builder_of("seen")
+        .watches(Watch::<ConfigMap>::new(), of("west"))
+        .build(seen(&trace))
+        .unwrap();
+    manager.add(controller).unwrap();
+    let running = Running::start(manager);
+    pass(SYNC_TIMEOUT).await;
+    settle().await;
+    assert_eq!(trace.take(), "a task · west/default/a");
+    assert!(cluster.cache().unsynced()[0].starts_with("configmaps has not synced: "));
     running.stop().await.unwrap();
 }
 
