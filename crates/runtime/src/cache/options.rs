@@ -12,7 +12,7 @@ use setpoint_informer::{
     source::saved::SavedLists,
     transform::Transform,
 };
-use setpoint_object::{GroupVersionResource, Prune};
+use setpoint_object::{GroupVersionResource, Prune, name::dns1123_label};
 
 /// The maximum number of namespaces at one level of options.
 pub const NAMESPACES_MAX: usize = 1024;
@@ -102,6 +102,15 @@ pub enum CacheOptionsError {
         /// The resource.
         resource: String,
     },
+    /// A text that is no name of a namespace. It would lead to the path of another resource, or of
+    /// none.
+    #[error(
+        "{name:?} cannot be the name of a namespace: use lower-case letters, digits and '-' between them, at most 63"
+    )]
+    Namespace {
+        /// The text.
+        name: String,
+    },
     /// More namespaces than [`NAMESPACES_MAX`].
     #[error("{n_namespaces} namespaces are too many: the maximum is {NAMESPACES_MAX}")]
     TooMany {
@@ -143,7 +152,7 @@ impl CacheOptions {
     ///
     /// # Errors
     ///
-    /// More than [`NAMESPACES_MAX`] namespaces.
+    /// More than [`NAMESPACES_MAX`] namespaces, or a text that is no name of one.
     pub fn namespaces<N: Into<String>>(
         self,
         names: impl IntoIterator<Item = N>,
@@ -157,9 +166,9 @@ impl CacheOptions {
     ///
     /// # Errors
     ///
-    /// More than [`NAMESPACES_MAX`] namespaces.
+    /// More than [`NAMESPACES_MAX`] namespaces, or a text that is no name of one.
     pub fn namespaces_with(mut self, namespaces: Namespaces) -> Result<Self, CacheOptionsError> {
-        check_number(&namespaces)?;
+        check(&namespaces)?;
         self.namespaces = namespaces;
         Ok(self)
     }
@@ -325,7 +334,8 @@ impl CacheOptions {
     ///
     /// # Errors
     ///
-    /// The type is cluster-scoped and namespaces were given, or there are too many namespaces.
+    /// The type is cluster-scoped and namespaces were given, there are too many namespaces, or one
+    /// is no name.
     pub fn of<K: Cacheable>(
         mut self,
         dynamic_type: &K::DynamicType,
@@ -337,7 +347,7 @@ impl CacheOptions {
                 let resource = resource.resource.to_string();
                 return Err(CacheOptionsError::ClusterScoped { resource });
             }
-            check_number(namespaces)?;
+            check(namespaces)?;
         }
         self.by_type.insert(resource, by_type);
         Ok(self)
@@ -424,12 +434,16 @@ impl CacheConfig {
     }
 }
 
-fn check_number(namespaces: &Namespaces) -> Result<(), CacheOptionsError> {
+fn check(namespaces: &Namespaces) -> Result<(), CacheOptionsError> {
     let n_namespaces = namespaces.len();
     if n_namespaces > NAMESPACES_MAX {
         return Err(CacheOptionsError::TooMany { n_namespaces });
     }
-    Ok(())
+    let is_none = |name: &&String| *name != ALL_NAMESPACES && !dns1123_label(name).is_empty();
+    match namespaces.keys().find(is_none) {
+        Some(name) => Err(CacheOptionsError::Namespace { name: name.clone() }),
+        None => Ok(()),
+    }
 }
 
 fn has_no_namespaces<K: Cacheable>() -> bool {
@@ -444,7 +458,7 @@ fn demanded_namespace(fields: &str) -> Option<String> {
         let value = value.strip_prefix('=').unwrap_or(value);
         (field.trim() == "metadata.namespace").then(|| value.trim().to_owned())
     });
-    demanded.filter(|namespace| !namespace.is_empty())
+    demanded.filter(|namespace| dns1123_label(namespace).is_empty())
 }
 
 impl fmt::Debug for CacheOptions {

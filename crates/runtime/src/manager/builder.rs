@@ -159,7 +159,7 @@ impl ManagerBuilder {
     ///
     /// # Errors
     ///
-    /// There are too many.
+    /// There are too many, or one is no name.
     pub fn namespaces<N: Into<String>>(
         mut self,
         names: impl IntoIterator<Item = N>,

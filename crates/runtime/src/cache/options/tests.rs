@@ -123,6 +123,7 @@ fn cch_12_a_demanded_namespace_narrows_the_path() {
         ("status.phase=Running,metadata.namespace==a", Some("a")),
         ("metadata.namespace!=a", None),
         ("metadata.name=a", None),
+        ("metadata.namespace=a/pods?x", None),
         ("", None),
     ] {
         assert_eq!(demanded_namespace(fields).as_deref(), expected, "{fields}");
@@ -144,4 +145,18 @@ fn options_of_all_types_have_no_order_unless_two_set_the_same() {
     }
     let last = CacheOptions::new().config(config()).labels("x=y");
     assert_eq!(last.config.labels.as_deref(), Some("x=y"));
+}
+
+/// `WATCH_NAMESPACE=a, b` without a trim: its caches sent requests to no path, for ever.
+#[test]
+fn text_that_is_no_name_of_a_namespace_is_refused() {
+    use k8s_openapi::api::core::v1::Pod;
+
+    for name in [" b", "b ", "a/pods", "..", "A", "a?b", "a.b"] {
+        let error = CacheOptions::new().namespaces(["a", name]).unwrap_err();
+        assert_eq!(error, CacheOptionsError::Namespace { name: name.to_owned() });
+        let by_type = ByType::new().namespaces([name]);
+        assert!(CacheOptions::new().of::<Pod>(&(), by_type).is_err(), "{name}");
+    }
+    assert!(CacheOptions::new().namespaces([ALL_NAMESPACES, "a", "a-1"]).is_ok());
 }
