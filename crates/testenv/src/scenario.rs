@@ -25,7 +25,8 @@
 //!
 //! The comparison ignores what differs between any two plays: uids, versions, generations, field
 //! ownership, times. Events and Leases are ignored too. An object with a generated name is
-//! identified by its prefix.
+//! identified by its prefix, also where other objects have its name as a text or as a part of
+//! `namespace/name`.
 
 mod patient;
 mod plan;

@@ -22,14 +22,18 @@ pub(super) async fn of(store: &dyn Store) -> Result<BTreeMap<String, Value>, Sto
             found.push((key, tree));
         }
     }
-    let names: BTreeMap<String, String> = found
-        .iter()
-        .filter_map(|(_, tree)| {
-            let metadata = &tree["metadata"];
-            let name = stable_name(metadata).unwrap_or(metadata["name"].as_str()?);
-            Some((metadata["uid"].as_str()?.to_owned(), format!("<uid of {name}>")))
-        })
-        .collect();
+    let mut names = BTreeMap::new();
+    for (_, tree) in &found {
+        let metadata = &tree["metadata"];
+        let Some(name) = metadata["name"].as_str() else { continue };
+        let prefix = stable_name(metadata);
+        if let Some(uid) = metadata["uid"].as_str() {
+            names.insert(uid.to_owned(), format!("<uid of {}>", prefix.unwrap_or(name)));
+        }
+        if let Some(prefix) = prefix {
+            names.insert(name.to_owned(), format!("{prefix}*"));
+        }
+    }
     let mut plain = BTreeMap::new();
     let mut generated: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for (key, mut tree) in found {
@@ -65,7 +69,8 @@ fn stable_name(metadata: &Value) -> Option<&str> {
     metadata["generateName"].as_str()
 }
 
-/// Removes the parts that differ between any two plays.
+/// Removes the parts that differ between any two plays. `names` has what stands for uids and for
+/// generated names, which other objects may contain: as the name of an owner, in a status.
 fn normalize(tree: &mut Value, names: &BTreeMap<String, String>) {
     if let Some(metadata) = tree["metadata"].as_object_mut() {
         metadata.retain(|name, _| !VOLATILE.contains(&name.as_str()));
@@ -76,10 +81,12 @@ fn normalize(tree: &mut Value, names: &BTreeMap<String, String>) {
 fn normalize_values(tree: &mut Value, names: &BTreeMap<String, String>) {
     match tree {
         Value::String(text) => {
-            if let Some(name) = names.get(text.as_str()) {
-                name.clone_into(text);
-            } else if Timestamp::parse(text).is_some() {
+            if Timestamp::parse(text).is_some() {
                 "<time>".clone_into(text);
+            } else if text.split('/').any(|part| names.contains_key(part)) {
+                // The whole text, or a part of `namespace/name`.
+                let stable = |part| names.get(part).map_or(part, String::as_str);
+                *text = text.split('/').map(stable).collect::<Vec<_>>().join("/");
             }
         }
         Value::Array(items) => items.iter_mut().for_each(|item| normalize_values(item, names)),
@@ -150,6 +157,23 @@ mod tests {
         let (first, second) = (kept_of(&first).await, kept_of(&second).await);
         assert_eq!(differences(&first, &second), [""; 0]);
         assert!(first.contains_key("/registry/pods/n/j-*0"), "{first:#?}");
+    }
+
+    #[tokio::test]
+    async fn generated_names_make_no_difference_in_other_objects() {
+        let play = async |suffix: &str| {
+            let name = format!("j-{suffix}");
+            let pod = json!({"kind": "Pod", "metadata": {"name": name, "generateName": "j-"}});
+            let job = json!({"kind": "Job", "metadata": {"name": "j"}, "status": {
+                "pod": name, "path": format!("n/{name}"), "all": [{"name": name}],
+            }});
+            state_of(&[("pods/n/any", pod), ("jobs/n/j", job)]).await
+        };
+        let (first, second) = (play("abc").await, play("xyz").await);
+        assert_eq!(differences(&first, &second), [""; 0]);
+        let job = &first["/registry/jobs/n/j"];
+        assert_eq!(job["status"], json!({"pod": "j-*", "path": "n/j-*", "all": [{"name": "j-*"}]}));
+        assert_eq!(job["metadata"]["name"], "j", "a name that was not generated");
     }
 
     #[tokio::test]
