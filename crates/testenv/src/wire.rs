@@ -55,7 +55,7 @@ pub struct Faults {
 pub enum Crash {
     /// The write is not sent.
     Before(usize),
-    /// The write is carried out, but the process does not see the response.
+    /// The write is carried out, whatever the [`Faults`], but the process does not see the response.
     After(usize),
 }
 
@@ -200,6 +200,9 @@ impl Wire {
         if is_write && self.shared.crash == Some(Crash::Before(n_writes)) {
             return self.die().await;
         }
+        let is_last = is_write && self.shared.crash == Some(Crash::After(n_writes));
+        // A fault would keep it from being carried out.
+        let fate = if is_last { Fate::Pass } else { fate };
         if let Fate::Refuse(status, reason) = fate {
             self.trace.line(format_args!("{line}: {fate:?}"));
             return Ok(refusal(status, reason));
@@ -217,7 +220,7 @@ impl Wire {
             Ok(answer) => self.trace.line(format_args!("{line}: {} {fate:?}", answer.status())),
             Err(error) => self.trace.line(format_args!("{line}: {error}")),
         }
-        if is_write && self.shared.crash == Some(Crash::After(n_writes)) {
+        if is_last {
             return self.die().await;
         }
         if self.is_dead() {
@@ -275,4 +278,38 @@ fn refusal(code: StatusCode, reason: &str) -> Response<Passed> {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    /// The write at which a process was to be killed could be refused. Then it was never killed.
+    #[tokio::test(start_paused = true)]
+    async fn write_of_a_crash_is_carried_out_whatever_the_faults() {
+        for seed in 0..50 {
+            let written = Arc::new(AtomicUsize::new(0));
+            let server = tower::service_fn({
+                let written = written.clone();
+                move |_: Request<Body>| {
+                    written.fetch_add(1, Relaxed);
+                    async { Ok::<_, std::io::Error>(Response::new(Body::empty())) }
+                }
+            });
+            let faults = Faults { seed, chance: 1.0, faults_max: 100 };
+            let (inner, trace) = (Client::new(server, "default"), Trace::new(false));
+            let wire = Wire::new(inner, "it", trace, faults, Some(Crash::After(1)));
+            let client = wire.client();
+            let write = Request::post("/api/v1/namespaces").body(Body::empty()).unwrap();
+            tokio::select! {
+                biased;
+                () = wire.crashed() => {}
+                answer = client.send(write) => {
+                    panic!("seed {seed}: {:?}", answer.map(|answer| answer.status()));
+                }
+            }
+            assert_eq!(written.load(Relaxed), 1, "seed {seed}");
+        }
+    }
 }

@@ -43,7 +43,12 @@ impl Plan {
 
     /// A storm: random faults of every kind, derived from a seed.
     pub fn storm(seed: u64) -> Self {
-        let n = usize::try_from(seed / 3 % STORM_WRITES).unwrap_or_default();
+        // The writes are counted from 1.
+        let n = match seed / 3 % STORM_WRITES {
+            0 => STORM_WRITES,
+            n => n,
+        };
+        let n = usize::try_from(n).unwrap_or_default();
         let skew = i64::try_from(seed.wrapping_mul(7) % (2 * SKEW_SECS + 1)).unwrap_or_default();
         Self {
             seed,
@@ -225,6 +230,7 @@ impl Plans {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn displayed_plan_parses_to_the_same_plan() {
@@ -247,7 +253,13 @@ mod tests {
     fn storms_differ_in_everything() {
         let storms: Vec<Plan> = (0..120).map(Plan::storm).collect();
         assert!(storms.iter().any(|plan| plan.crash.is_none()));
-        assert!(storms.iter().any(|plan| matches!(plan.crash, Some(Crash::After(n)) if n > 0)));
+        let writes: BTreeSet<_> = storms
+            .iter()
+            .filter_map(|plan| match plan.crash? {
+                Crash::Before(n) | Crash::After(n) => Some(n),
+            })
+            .collect();
+        assert_eq!(writes, (1..=14).collect(), "a storm with a crash at no write has none");
         assert!(storms.iter().any(|plan| plan.store_chance > 0.0));
         assert!(storms.iter().any(|plan| plan.skew_secs > 0));
         assert!(storms.iter().any(|plan| plan.skew_secs < 0));
