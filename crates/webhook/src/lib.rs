@@ -28,7 +28,7 @@
 //!
 //! | event | HTTP | answer |
 //! |---|---|---|
-//! | unknown path; method other than POST; body over [`BODY_BYTES_MAX`] | 404; 405; 413 | `Status` |
+//! | unknown path; method other than POST; body over [`BODY_BYTES_MAX`], of a conversion over [`CONVERSION_BYTES_MAX`] | 404; 405; 413 | `Status` |
 //! | empty body, not JSON, another kind of review, no request | 400 | `Status` |
 //! | wrong content type, undecodable request or object, unknown operation | 200 | denied, code 400 |
 //! | handler returns an error | 200 | denied, code 403 or the error's own status |
@@ -125,4 +125,4 @@ pub use conversion::{KindConversion, Spoke};
 pub use metrics::Metrics;
 #[cfg(feature = "server")]
 pub use server::WebhookServer;
-pub use webhooks::{BODY_BYTES_MAX, RegisterError, Reply, Webhooks};
+pub use webhooks::{BODY_BYTES_MAX, CONVERSION_BYTES_MAX, RegisterError, Reply, Webhooks};

@@ -21,7 +21,8 @@
 //! | a response that the client does not read | [`STALL_MAX`](setpoint_serve::STALL_MAX) |
 //! | concurrent requests of a connection | [`STREAMS_MAX`] (HTTP/2), one (HTTP/1) |
 //! | a request, from its head to its response | [`REQUEST_MAX`] |
-//! | a body | [`BODY_BYTES_MAX`](crate::BODY_BYTES_MAX); all bodies together [`BODIES_BYTES_MAX`] |
+//! | a body | [`BODY_BYTES_MAX`](crate::BODY_BYTES_MAX); all together [`BODIES_BYTES_MAX`] |
+//! | a body of a conversion | [`CONVERSION_BYTES_MAX`](crate::CONVERSION_BYTES_MAX); all together as much again |
 
 mod answer;
 mod body;

@@ -17,9 +17,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Maximum body size in bytes: 7 MiB (WHK-3). An API server accepts objects of up to 3 MiB, and a
-/// review has two.
+/// Maximum body size of an admission or token review in bytes: 7 MiB (WHK-3). An API server accepts
+/// objects of up to 3 MiB, and a review has two.
 pub const BODY_BYTES_MAX: usize = 7 * 1024 * 1024;
+
+/// Maximum body size of a conversion review in bytes: 128 MiB. An API server that lists a kind in
+/// another version than the stored one sends all objects in one review. controller-runtime has no
+/// limit.
+pub const CONVERSION_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// The media type of every review and response.
 pub(crate) const JSON: &str = "application/json";
@@ -68,6 +73,15 @@ enum Endpoint {
     Authentication(Arc<dyn ErasedAuthenticator>),
 }
 
+impl Endpoint {
+    fn body_bytes_max(&self) -> usize {
+        match self {
+            Self::Admission(_) | Self::Authentication(_) => BODY_BYTES_MAX,
+            Self::Conversion(_) => CONVERSION_BYTES_MAX,
+        }
+    }
+}
+
 impl fmt::Debug for Webhooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.inner.endpoints.keys()).finish()
@@ -97,6 +111,12 @@ impl Webhooks {
         self.inner.recovers_panics
     }
 
+    /// Maximum body size at a path; zero if nothing is served there.
+    #[cfg(feature = "server")]
+    pub(crate) fn body_bytes_max(&self, path: &str) -> usize {
+        self.inner.endpoints.get(path).map_or(0, Endpoint::body_bytes_max)
+    }
+
     /// Answers a JSON body that was posted to `path`, as the server does. For use in the API
     /// server's process, and for tests. A query after the path (`?timeout=10s`) is ignored.
     ///
@@ -124,7 +144,9 @@ impl Webhooks {
         };
         let in_flight = InFlight::begin(self.inner.metrics.clone(), webhook.clone());
         let reply = match body.await {
-            Ok(body) if body.len() > BODY_BYTES_MAX => Err(ApiError::too_large(BODY_BYTES_MAX)),
+            Ok(body) if body.len() > endpoint.body_bytes_max() => {
+                Err(ApiError::too_large(endpoint.body_bytes_max()))
+            }
             Ok(body) => self.dispatch(webhook, endpoint, content_type, body).await,
             Err(error) => Err(error),
         };
@@ -195,7 +217,7 @@ impl Webhooks {
         let outcome = match wrong_type {
             Some(wrong) => Err(Refusal::errored(400, wrong)),
             None => {
-                let converted = async { conversion::convert(conversions, &envelope, body) };
+                let converted = async { conversion::convert(conversions, &envelope, body).await };
                 self.guarded(webhook, converted).await.unwrap_or_else(|_| {
                     Err(Refusal::errored(500, "internal error occurred during conversion"))
                 })

@@ -282,6 +282,6 @@ fn unreadable(error: serde_json::Error) -> Refusal {
     Refusal::errored(400, format!("decode the object: {error}"))
 }
 
-fn unwritable(error: serde_json::Error) -> Refusal {
+pub(super) fn unwritable(error: serde_json::Error) -> Refusal {
     Refusal::errored(500, format!("encode the object: {error}"))
 }

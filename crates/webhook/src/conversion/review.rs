@@ -1,13 +1,18 @@
 //! The wire format of `ConversionReview`.
 
 use super::Conversions;
+use super::kind::unwritable;
 use crate::Refusal;
 use crate::review::{Envelope, Form, Version, nullable, slice};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use setpoint_object::{GroupKind, GroupVersion, Skim};
+use tokio::task::yield_now;
+
+/// Bytes of objects after which other tasks have their turn: a review may have all objects of a
+/// kind.
+const SLICE_BYTES: usize = 64 * 1024;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -19,32 +24,39 @@ struct Request<'a> {
 }
 
 /// Converts all objects of a review, or none.
-pub(crate) fn convert(
+pub(crate) async fn convert(
     conversions: &Conversions,
     envelope: &Envelope<'_>,
     body: &Bytes,
-) -> Result<Vec<Value>, Refusal> {
+) -> Result<Vec<Box<RawValue>>, Refusal> {
     let unreadable = |error| Refusal::errored(400, format!("decode the request: {error}"));
     let request: Request<'_> = envelope.request().map_err(unreadable)?;
     let desired = GroupVersion::parse(&request.desired_api_version).ok_or_else(|| {
         let desired = &request.desired_api_version;
         Refusal::errored(400, format!("desiredAPIVersion {desired:?} is not a valid apiVersion"))
     })?;
-    let converted = request.objects.iter().enumerate().map(|(at, raw)| {
-        convert_one(conversions, &slice(body, raw), &desired).map_err(|refusal| {
+    let (mut converted, mut n_bytes) = (Vec::with_capacity(request.objects.len()), 0);
+    for (at, raw) in request.objects.iter().enumerate() {
+        let one = convert_one(conversions, &slice(body, raw), &desired).map_err(|refusal| {
             let mut status = refusal.into_status();
             status.message = format!("object {at}: {}", status.message);
             Refusal::status_of(*status)
-        })
-    });
-    converted.collect()
+        });
+        converted.push(one?);
+        n_bytes += raw.get().len();
+        if n_bytes >= SLICE_BYTES {
+            n_bytes = 0;
+            yield_now().await;
+        }
+    }
+    Ok(converted)
 }
 
 fn convert_one(
     conversions: &Conversions,
     text: &Bytes,
     desired: &GroupVersion,
-) -> Result<Value, Refusal> {
+) -> Result<Box<RawValue>, Refusal> {
     let wrong = |message: String| Refusal::errored(400, message);
     let skim = Skim::of(text).map_err(|error| wrong(format!("decode the object: {error}")))?;
     let own = GroupVersion::parse(&skim.api_version)
@@ -76,7 +88,8 @@ fn convert_one(
             )));
         }
     }
-    Ok(converted)
+    // Encoded at once: a tree takes several times the memory.
+    to_raw_value(&converted).map_err(unwritable)
 }
 
 #[derive(Serialize)]
@@ -91,7 +104,7 @@ struct Review<'a> {
 #[serde(rename_all = "camelCase")]
 struct Response<'a> {
     uid: &'a str,
-    converted_objects: &'a [Value],
+    converted_objects: &'a [Box<RawValue>],
     result: Outcome<'a>,
 }
 
@@ -103,7 +116,11 @@ struct Outcome<'a> {
 }
 
 /// Serializes the review with this outcome.
-pub(crate) fn write(version: Version, uid: &str, outcome: &Result<Vec<Value>, Refusal>) -> Bytes {
+pub(crate) fn write(
+    version: Version,
+    uid: &str,
+    outcome: &Result<Vec<Box<RawValue>>, Refusal>,
+) -> Bytes {
     let (converted_objects, status, message) = match outcome {
         Ok(objects) => (objects.as_slice(), "Success", ""),
         Err(refusal) => (&[][..], "Failure", refusal.status().message.as_str()),

@@ -2,7 +2,7 @@
 
 use super::body::{Budget, Held};
 use crate::panic::caught;
-use crate::webhooks::{JSON, Reply, Webhooks};
+use crate::webhooks::{BODY_BYTES_MAX, JSON, Reply, Webhooks};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -21,13 +21,16 @@ pub const REQUEST_MAX: Duration = Duration::from_secs(30);
 pub(super) struct Serving {
     webhooks: Webhooks,
     budget: Budget,
+    /// Of conversions, whose large bodies must not delay writes.
+    conversion_budget: Budget,
     /// The message of a handler's panic that was not recovered.
     panicked: watch::Sender<Option<String>>,
 }
 
 impl Serving {
     pub(super) fn new(webhooks: Webhooks) -> Self {
-        Self { webhooks, budget: Budget::new(), panicked: watch::Sender::new(None) }
+        let (budget, conversion_budget) = (Budget::new(), Budget::new());
+        Self { webhooks, budget, conversion_budget, panicked: watch::Sender::new(None) }
     }
 
     /// Waits for a panic that was not recovered; returns its message.
@@ -70,7 +73,12 @@ impl Serving {
             return Reply::error(&ApiError::method_not_allowed());
         }
         let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let body = self.budget.read(body, held);
-        self.webhooks.respond(head.uri.path(), content_type, body).await
+        let path = head.uri.path();
+        let bytes_max = self.webhooks.body_bytes_max(path);
+        let budget = match bytes_max > BODY_BYTES_MAX {
+            true => &self.conversion_budget,
+            false => &self.budget,
+        };
+        self.webhooks.respond(path, content_type, budget.read(body, bytes_max, held)).await
     }
 }

@@ -71,6 +71,31 @@ fn webhooks() -> Webhooks {
     Webhooks::builder().convert(thing()).build().unwrap()
 }
 
+/// A list of all objects of a kind is one review: beyond 7 MiB they could not be listed in another
+/// version.
+#[tokio::test]
+async fn all_objects_of_a_large_kind_are_converted_at_once() {
+    let mut large = object("v1", "both", 42);
+    large["metadata"]["annotations"] = json!({"text": "x".repeat(100_000)});
+    let objects = vec![large; 100];
+    let body = review("example.com/v2", json!(objects)).to_string();
+    assert!(body.len() > setpoint_webhook::BODY_BYTES_MAX);
+    let webhooks = webhooks();
+    let mut converting = std::pin::pin!(webhooks.handle(path::CONVERT, body));
+    let mut n_turns = 0;
+    let reply = std::future::poll_fn(|cx| {
+        n_turns += 1;
+        converting.as_mut().poll(cx)
+    });
+    let reply = reply.await;
+    assert_eq!(reply.code, 200);
+    let answer: Value = serde_json::from_slice(&reply.body).unwrap();
+    let converted = answer["response"]["convertedObjects"].as_array().unwrap();
+    assert_eq!(converted.len(), 100);
+    assert!(converted.iter().all(|object| object["tens"] == 4 && object["ones"] == 2));
+    assert!(n_turns >= 100, "other tasks have their turn: {n_turns}");
+}
+
 fn review(desired: &str, objects: Value) -> Value {
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
         "request": {"uid": "u", "desiredAPIVersion": desired, "objects": objects}, "response": {"uid": ""}})
