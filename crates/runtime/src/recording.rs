@@ -33,8 +33,8 @@
 //!
 //! The parameter `timeoutSeconds` is ignored. Events are matched by their namespace, because their
 //! names depend on the time; the bodies of new ones are not compared. Other bodies of writes are
-//! compared as JSON, ignoring values that are dates. A different body is a [`Difference`], but the
-//! recorded answer is still given, so that the replay continues.
+//! compared as JSON, ignoring values that are dates and the holders of Leases. A different body is a
+//! [`Difference`], but the recorded answer is still given, so that the replay continues.
 //!
 //! # Limits of a replay
 //!
@@ -42,6 +42,9 @@
 //! may be reconciled in another order, and a pass may see an earlier state of a cache. Such
 //! differences are reported. Requests that do not go through the manager's client (those to an
 //! [additional cluster](crate::cluster), another client, the file system) are not recorded.
+//!
+//! The Lease of a [shard](crate::shard)'s member has a name made of its identity, so a replay needs
+//! the recorded one: set it.
 //!
 //! A recording contains the answers of the API, including Secrets. Protect the file like a
 //! kubeconfig.

@@ -24,6 +24,7 @@ mod namespaces;
 mod panics;
 mod patch;
 mod queue_metrics;
+mod recordings;
 mod results;
 mod retries;
 mod saved;
