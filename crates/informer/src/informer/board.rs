@@ -22,6 +22,8 @@ pub(crate) struct Board {
     /// in random order, so that two runs with one seed would differ.
     moved_on: Notify,
     resource: String,
+    /// The informer's name in logs; empty if it has none.
+    name: Arc<str>,
     on_error: Option<ErrorHandler>,
     resource_version: Mutex<String>,
     metrics: Option<Arc<dyn Metrics>>,
@@ -30,6 +32,7 @@ pub(crate) struct Board {
 impl Board {
     pub(super) fn new(
         resource: String,
+        name: Arc<str>,
         on_error: Option<ErrorHandler>,
         metrics: Option<Arc<dyn Metrics>>,
     ) -> Self {
@@ -37,6 +40,7 @@ impl Board {
             status: watch::Sender::default(),
             moved_on: Notify::new(),
             resource,
+            name,
             on_error,
             resource_version: Mutex::default(),
             metrics,
@@ -146,7 +150,7 @@ impl FailureObserver for Board {
         let (resource, index) = (self.resource.clone(), index.clone());
         let error = ReflectorError::Unindexed { resource, index, source: error };
         let text = Arc::from(chain(&error));
-        tracing::error!(resource = self.resource, "{text}");
+        tracing::error!(informer = &*self.name, resource = self.resource, "{text}");
         self.status.send_modify(|status| {
             status.unindexed += 1;
             status.last_unindexed = Some(text);
@@ -161,21 +165,21 @@ impl ReflectorObserver for Board {
         let is_gone =
             |source: &SourceError| source.is_not_found() && self.status.borrow().has_synced;
         if error.source_error().is_some_and(|source| source.is_expired() || is_gone(source)) {
-            tracing::debug!(resource = self.resource, "{}", chain(&*error));
+            tracing::debug!(informer = &*self.name, resource = self.resource, "{}", chain(&*error));
         } else {
-            tracing::warn!(resource = self.resource, "{}", chain(&*error));
+            tracing::warn!(informer = &*self.name, resource = self.resource, "{}", chain(&*error));
         }
         self.degrade(&error);
         self.call_handler(&error);
     }
 
     fn retrying(&self, error: Arc<ReflectorError>) {
-        tracing::info!(resource = self.resource, "{}", chain(&*error));
+        tracing::info!(informer = &*self.name, resource = self.resource, "{}", chain(&*error));
         self.degrade(&error);
     }
 
     fn skipped(&self, error: Arc<ReflectorError>) {
-        tracing::error!(resource = self.resource, "{}", chain(&*error));
+        tracing::error!(informer = &*self.name, resource = self.resource, "{}", chain(&*error));
         self.call_handler(&error);
     }
 

@@ -237,7 +237,8 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     }
 
     /// Reports metrics under this informer name, unless a running informer of the same resource
-    /// does so already (2.7). The name is a label: a program should have few.
+    /// does so already (2.7). The name is a label: a program should have few. Logs of failures have
+    /// it too.
     pub fn metrics(mut self, registry: &MetricsRegistry, informer: impl Into<Arc<str>>) -> Self {
         self.settings.metrics = Some((registry.clone(), informer.into()));
         self
@@ -321,12 +322,13 @@ impl Settings {
             }
         }
         let values_of = self.holds_values().then_some(of.id);
+        let name = self.metrics.as_ref().map(|(_, informer)| informer.clone()).unwrap_or_default();
         let reserved = self.metrics.and_then(|(registry, informer)| {
             registry.reserve(informer, &self.resource_type.resource)
         });
         let metrics = reserved.as_ref().map(|reserved| reserved.metrics().clone());
-        let board = Board::new(self.resource_type.to_string(), self.on_error, metrics.clone());
-        let board = Arc::new(board);
+        let resource = self.resource_type.to_string();
+        let board = Arc::new(Board::new(resource, name, self.on_error, metrics.clone()));
         let mut indexer = Indexer::<Untyped>::new();
         indexer.failures = Failures::new(board.clone());
         // The names are distinct and there are no objects, so this cannot fail.

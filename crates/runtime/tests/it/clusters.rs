@@ -12,6 +12,7 @@ use std::{
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::json;
 use setpoint_informer::Event;
+use setpoint_log::testing::{self, Lines};
 use setpoint_runtime::{
     Action, BoxError, ClientError, Context, Controller, ControllerState, ElectionOptions,
     ObjectReference, Reconciler, Request, Runnable, Watch,
@@ -150,6 +151,28 @@ async fn cluster_that_cannot_be_reached_delays_the_start_for_a_limited_time() {
     settle().await;
     assert_eq!(trace.take(), "a task · west/default/a");
     assert!(cluster.cache().unsynced()[0].starts_with("configmaps has not synced: "));
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn logs_of_failures_name_the_cluster_and_the_namespace() {
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
+    let _default = testing::set_default(subscriber);
+    let (west, east) = (Server::new(&[CONFIG_MAPS, EVENTS]), Server::new(&[EVENTS]));
+    west.forbid("/api/v1/namespaces/b/configmaps");
+    let manager = builder(&west).namespaces(["a", "b"]).unwrap().build();
+    manager.cache().informer::<ConfigMap>();
+    let cluster = manager.add_cluster("east", Cluster::builder(east.client())).unwrap();
+    cluster.cache().informer::<ConfigMap>();
+    let running = Running::start(manager);
+    settle().await;
+    let text = lines.text();
+    let warned = |name: &str| {
+        let name = format!("informer=\"{name}\"");
+        text.lines().filter(|line| line.contains(" WARN ") && line.contains(&name)).count()
+    };
+    assert_eq!((warned("manager/a"), warned("manager/b"), warned("east")), (0, 1, 1), "{text}");
     running.stop().await.unwrap();
 }
 
