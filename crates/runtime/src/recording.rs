@@ -33,8 +33,8 @@
 //!
 //! The parameter `timeoutSeconds` is ignored. Events are matched by their namespace, because their
 //! names depend on the time; the bodies of new ones are not compared. Other bodies of writes are
-//! compared as JSON, ignoring values that are dates and the holders of Leases. A different body is a
-//! [`Difference`], but the recorded answer is still given, so that the replay continues.
+//! compared as JSON, ignoring values that are dates and the holders of Leases. A different body is
+//! a [`Difference`], but the recorded answer is still given, so that the replay continues.
 //!
 //! # Limits of a replay
 //!

@@ -55,7 +55,8 @@ pub struct Faults {
 pub enum Crash {
     /// The write is not sent.
     Before(usize),
-    /// The write is carried out, whatever the [`Faults`], but the process does not see the response.
+    /// The write is carried out, whatever the [`Faults`], but the process does not see the
+    /// response.
     After(usize),
 }
 
