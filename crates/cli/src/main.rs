@@ -29,6 +29,7 @@ mod users;
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use setpoint::object::error::chain;
 use std::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -78,7 +79,7 @@ fn main() -> ExitCode {
     };
     ended.unwrap_or_else(|error| {
         // Unlike `eprintln!`, does not panic: the exit code stays if nobody can read the message.
-        let _ = writeln!(io::stderr(), "setpoint: {error:#}");
+        let _ = writeln!(io::stderr(), "setpoint: {}", chain(error.as_ref()));
         ExitCode::from(data::exit_code(&error))
     })
 }

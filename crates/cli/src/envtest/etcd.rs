@@ -5,6 +5,7 @@ use super::kube_apiserver::print;
 use super::parent::{Parent, remove_leftovers};
 use anyhow::{Context as _, bail};
 use setpoint::log::LogFormat;
+use setpoint::object::error::chain;
 use setpoint_etcd_server::{EtcdServer, Options, VERSION};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -142,7 +143,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     match start(&given) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("etcd: {error:#}");
+            eprintln!("etcd: {}", chain(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -15,6 +15,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use setpoint::apiserver::GIT_VERSION;
 use setpoint::apiserver::listen::Pki;
 use setpoint::object::boolean;
+use setpoint::object::error::chain;
 use setpoint::object::time::Clock;
 use setpoint::registry::{Emulation, FeatureGates, RuntimeConfig};
 use std::collections::BTreeMap;
@@ -359,7 +360,7 @@ fn run_as(arguments: impl IntoIterator<Item = OsString>, announces: bool) -> Exi
     match started {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("Error: {error:#}");
+            eprintln!("Error: {}", chain(error.as_ref()));
             ExitCode::FAILURE
         }
     }

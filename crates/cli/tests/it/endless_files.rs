@@ -1,4 +1,4 @@
-//! Files that flags name, and that have no end.
+//! Files that flags name: those that have no end, and what is said of those that are refused.
 //!
 //! The story: an audit policy, a kubeconfig or a certificate was read as a whole, whatever was
 //! there, until the memory was full.
@@ -52,6 +52,26 @@ fn a_file_without_an_end_is_refused() {
         let said = String::from_utf8_lossy(&output.stderr);
         let is_refused = output.status.code() == Some(1) && said.contains(" bytes");
         assert!(is_refused, "{options}: {} {said}", output.status);
+    }
+}
+
+/// Errors of libraries may print their causes, which were then there twice.
+#[test]
+fn causes_are_told_once() {
+    for options in [
+        "--admission-control-config-file=FILE",
+        "--audit-log-path=- --audit-policy-file=FILE",
+        "--authentication-config=FILE",
+        "--authorization-config=FILE",
+        "--egress-selector-config-file=FILE",
+        "--encryption-provider-config=FILE",
+        "--tracing-config-file=FILE",
+    ] {
+        let output = up(&options.replace("FILE", "/dev/null"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let parts: Vec<&str> = said.trim().split(": ").collect();
+        let is_once = parts.windows(2).all(|pair| pair[0] != pair[1]);
+        assert!(output.status.code() == Some(1) && is_once, "{options}: {} {said}", output.status);
     }
 }
 
