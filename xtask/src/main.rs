@@ -11,6 +11,7 @@ mod cargo;
 mod cel_go;
 mod cel_spec;
 mod compare;
+mod components;
 mod conformance;
 mod dist;
 mod envtest;
@@ -75,6 +76,9 @@ enum Chore {
     /// Run scenarios with kube-controller-manager and with the controllers of `setpoint up`, and
     /// write `docs/original-controllers.md`.
     Compare(compare::Args),
+    /// Run Kubernetes' own kubelet, scheduler and kube-proxy with `setpoint up` and with the
+    /// originals, and write `docs/components.md`.
+    Components(components::Args),
     /// Run Kubernetes' end-to-end specs against `setpoint up`, and write `docs/conformance.md`.
     Conformance(conformance::Args),
     /// Run a public project's suites against the binaries of `setpoint envtest install`, and write
@@ -138,6 +142,7 @@ fn main() -> anyhow::Result<()> {
         Chore::CelSpec(args) => cel_spec::run(&args),
         Chore::CelGo(args) => cel_go::run(&args),
         Chore::Compare(args) => compare::run(&args),
+        Chore::Components(args) => components::run(&args),
         Chore::Conformance(args) => conformance::run(&args),
         Chore::Envtest(args) => envtest::run(&args),
         Chore::Integration(args) => integration::run(&args),

@@ -282,7 +282,7 @@ pub(crate) fn start_etcd(program: &Path, work: &Path) -> Result<(Started, String
 }
 
 /// Starts a program whose output goes to a file.
-fn logged(mut command: Command, log: &Path) -> Result<Started> {
+pub(crate) fn logged(mut command: Command, log: &Path) -> Result<Started> {
     let file = File::create(log).context("make a log")?;
     let started = command.stdout(file.try_clone()?).stderr(file).spawn();
     Ok(Started(started.with_context(|| format!("start {command:?}"))?))
@@ -310,7 +310,7 @@ fn wait(authority: &str, work: &Path) -> Result<Address> {
 }
 
 /// Ports on which no process listens now.
-fn free_ports<const N: usize>() -> Result<[u16; N]> {
+pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let mut ports = [0; N];
     let mut held = Vec::new();
     for port in &mut ports {
