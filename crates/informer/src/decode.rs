@@ -24,6 +24,15 @@ use setpoint_object::Partial;
 use std::cell::Cell;
 use std::fmt;
 
+/// Decodes JSON from a server as caches do: a date that the types of times cannot hold, of the last
+/// hours of the year 9999, is the last one that they can, `9999-12-30T22:00:00Z`.
+///
+/// # Errors
+/// As [`serde_json::from_slice`].
+pub fn from_json<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
+    decode(json, &Run::default())
+}
+
 /// Decodes an object into lists without excess capacity, as caches store it.
 ///
 /// # Errors

@@ -77,6 +77,7 @@ mod status;
 mod testing;
 pub mod transform;
 
+pub use decode::from_json;
 pub use event::{Event, Tombstone};
 pub use factory::{InformerFactory, InformerLease};
 pub use failure::Stopped;

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube_client::client::Body;
 use kube_core::Status;
 use serde::de::DeserializeOwned;
+use setpoint_informer::from_json;
 
 use crate::error::BoxError;
 
@@ -73,7 +74,7 @@ pub async fn request<T: DeserializeOwned>(
             Err(error) => return Err(failed(error)),
         };
         if !head.status.is_client_error() && !head.status.is_server_error() {
-            return serde_json::from_slice(&body).map_err(kube_client::Error::SerdeError);
+            return from_json(&body).map_err(kube_client::Error::SerdeError);
         }
         let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
             let text = String::from_utf8_lossy(&body[..body.len().min(512)]);

@@ -8,7 +8,7 @@ use kube_core::{
     request::{Error as RequestError, Request as RequestPath},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use setpoint_informer::{Cacheable, Lister, SharedInformer};
+use setpoint_informer::{Cacheable, Lister, SharedInformer, from_json};
 use setpoint_object::{Head, label::Selector, name::path_segment};
 
 use super::{Call, Client, ClientError, ReadFrom, WriteOutcome};
@@ -257,5 +257,5 @@ pub(super) fn encode<T: Serialize + ?Sized>(
 }
 
 pub(super) fn decode<T: DeserializeOwned>(call: Call, body: &[u8]) -> Result<T, ClientError> {
-    serde_json::from_slice(body).map_err(|source| ClientError::Decode { call, source })
+    from_json(body).map_err(|source| ClientError::Decode { call, source })
 }

@@ -7,7 +7,7 @@ use kube_core::{
     params::{GetParams, ListParams},
 };
 use serde_json::value::RawValue;
-use setpoint_informer::{Cacheable, ResourceType};
+use setpoint_informer::{Cacheable, ResourceType, from_json};
 use setpoint_object::head::Head;
 
 use super::{Api, Call, ClientError, ReadFrom, api::decode};
@@ -115,8 +115,8 @@ impl<K: Cacheable> Api<K> {
             .unwrap_or_default()
             .into_iter()
             .map(|item| match typed(item.get(), &kind) {
-                Some(item) => serde_json::from_str(&item),
-                None => serde_json::from_str(item.get()),
+                Some(item) => from_json(item.as_bytes()),
+                None => from_json(item.get().as_bytes()),
             })
             .collect::<Result<_, _>>()
             .map_err(|source| ClientError::Decode { call, source })?;

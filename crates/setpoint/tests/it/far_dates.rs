@@ -35,3 +35,31 @@ async fn pods_with_dates_at_the_end_of_time_are_pods() {
     })
     .await;
 }
+
+/// Controllers read some objects from the server, and the answers to what they write.
+#[tokio::test(start_paused = true)]
+async fn jobs_with_dates_at_the_end_of_time_run() {
+    let plane = ControlPlane::builder().simulated(0).controllers(Selection::all()).build();
+    with_person_of(plane, async |person| {
+        let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "work", "image": "work"}]}});
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "work"},
+            "spec": {"suspend": true, "template": template}});
+        person.create(JOBS, &job).await;
+        let work = format!("{JOBS}/work");
+        let is_suspended = |job: &Option<Value>| {
+            job.as_ref().is_some_and(|job| job["status"]["conditions"][0]["type"] == "Suspended")
+        };
+        person.until(&work, "it is suspended", is_suspended).await;
+        let job = person.get(&work).await.unwrap();
+        let mut conditions = job["status"]["conditions"].clone();
+        let odd = json!({"type": "Odd", "status": "True", "lastProbeTime": "9999-12-31T23:59:59Z"});
+        conditions.as_array_mut().unwrap().push(odd);
+        let status = json!({"status": {"conditions": conditions}});
+        person.patch(&format!("{work}/status"), &status).await;
+        person.patch(&work, &json!({"spec": {"suspend": false}})).await;
+        let is_active =
+            |job: &Option<Value>| job.as_ref().is_some_and(|job| job["status"]["active"] == 1);
+        person.until(&work, "it has a pod", is_active).await;
+    })
+    .await;
+}
