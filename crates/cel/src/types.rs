@@ -1,5 +1,6 @@
 //! Types of expressions.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -171,19 +172,31 @@ impl Type {
         matches!(self, Type::Dyn | Type::Any)
     }
 
+    /// The name as `type(x)` has it, without parameters.
+    pub(crate) fn name(&self) -> Cow<'static, str> {
+        match self {
+            Type::Null => "null_type".into(),
+            Type::Timestamp => "google.protobuf.Timestamp".into(),
+            Type::Duration => "google.protobuf.Duration".into(),
+            Type::List(_) => "list".into(),
+            Type::Map(..) => "map".into(),
+            Type::Optional(_) => "optional_type".into(),
+            Type::Type(_) => "type".into(),
+            Type::Opaque(name) => (*name).into(),
+            other => other.to_string().into(),
+        }
+    }
+
     /// The type as errors about the value of a whole expression show it, with the names that
     /// `type(x)` has. Errors about the calls in an expression show it as [`fmt::Display`] does.
     pub fn declared(&self) -> String {
         match self {
             Type::Any => "google.protobuf.Any".to_owned(),
-            Type::Null => "null_type".to_owned(),
-            Type::Timestamp => "google.protobuf.Timestamp".to_owned(),
-            Type::Duration => "google.protobuf.Duration".to_owned(),
             Type::List(element) => format!("list({})", element.declared()),
             Type::Map(key, value) => format!("map({}, {})", key.declared(), value.declared()),
             Type::Optional(inner) => format!("optional_type({})", inner.declared()),
             Type::Type(Some(inner)) => format!("type({})", inner.declared()),
-            other => other.to_string(),
+            other => other.name().into_owned(),
         }
     }
 

@@ -261,7 +261,7 @@ impl<'v> Value<'v> {
 
     /// The name `type(x)` shows.
     pub fn type_name(&self) -> Cow<'static, str> {
-        type_name(&self.type_of())
+        self.type_of().name()
     }
 
     /// The size costs are counted by: characters, bytes, elements, entries; 1 for everything else.
@@ -369,7 +369,7 @@ impl<'v> Value<'v> {
                 }
                 true
             }
-            (Value::Type(a), Value::Type(b)) => type_name(a) == type_name(b),
+            (Value::Type(a), Value::Type(b)) => a.name() == b.name(),
             (Value::Optional(a), Value::Optional(b)) => match (a, b) {
                 (None, None) => true,
                 (Some(a), Some(b)) => a.equals(b, fuel)?,
@@ -450,19 +450,4 @@ fn compare_double(a: f64, b: i128, least: f64, largest: f64) -> Option<Ordering>
         return Some(Ordering::Greater);
     }
     a.partial_cmp(&(b as f64))
-}
-
-/// The name of a type as `type(x)` has it.
-pub(crate) fn type_name(ty: &Type) -> Cow<'static, str> {
-    match ty {
-        Type::Null => "null_type".into(),
-        Type::Timestamp => "google.protobuf.Timestamp".into(),
-        Type::Duration => "google.protobuf.Duration".into(),
-        Type::List(_) => "list".into(),
-        Type::Map(..) => "map".into(),
-        Type::Optional(_) => "optional_type".into(),
-        Type::Type(_) => "type".into(),
-        Type::Opaque(name) => (*name).into(),
-        other => other.to_string().into(),
-    }
 }

@@ -133,15 +133,10 @@ fn printable<'a>(checked: &Checked, arg: &'a Expr) -> Result<(), (&'a Expr, Stri
     }
 }
 
-/// The name of a type without its parameters.
+/// The name of a type without its parameters, but for types of types.
 fn name(ty: &Type) -> String {
     match ty {
-        Type::List(_) => "list".to_owned(),
-        Type::Map(..) => "map".to_owned(),
-        Type::Optional(_) => "optional_type".to_owned(),
-        Type::Null => "null_type".to_owned(),
-        Type::Timestamp => "google.protobuf.Timestamp".to_owned(),
-        Type::Duration => "google.protobuf.Duration".to_owned(),
-        ty => ty.to_string(),
+        Type::Type(_) => ty.to_string(),
+        ty => ty.name().into_owned(),
     }
 }

@@ -228,7 +228,7 @@ fn string(context: &mut Context<'_>, value: &Value<'_>, depth: usize) -> Text {
         Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::Duration(duration) => duration.to_string(),
         Value::Timestamp(time) => time.to_string(),
-        Value::Type(ty) => crate::value::type_name(ty).into_owned(),
+        Value::Type(ty) => ty.name().into_owned(),
         value => {
             return Err(Error::message(format!(
                 "string clause can only be used on strings, bools, bytes, ints, doubles, maps, \
