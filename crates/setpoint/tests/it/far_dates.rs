@@ -7,16 +7,20 @@ use setpoint::{ControlPlane, Selection};
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
+fn job(suspend: bool) -> Value {
+    let containers = json!([{"name": "work", "image": "work"}]);
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": containers}});
+    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "work"},
+        "spec": {"suspend": suspend, "template": template}})
+}
+
 /// `9999-12-31T23:59:59Z` often stands for "never". A pod with it must not keep its controller
 /// from its pods.
 #[tokio::test(start_paused = true)]
 async fn pods_with_dates_at_the_end_of_time_are_pods() {
     let plane = ControlPlane::builder().simulated(0).controllers(Selection::all()).build();
     with_person_of(plane, async |person| {
-        let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "work", "image": "work"}]}});
-        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "work"},
-            "spec": {"template": template}});
-        person.create(JOBS, &job).await;
+        person.create(JOBS, &job(false)).await;
         let work = format!("{JOBS}/work");
         let has = |member: &'static str| {
             move |job: &Option<Value>| job.as_ref().is_some_and(|job| job["status"][member] == 1)
@@ -41,10 +45,7 @@ async fn pods_with_dates_at_the_end_of_time_are_pods() {
 async fn jobs_with_dates_at_the_end_of_time_run() {
     let plane = ControlPlane::builder().simulated(0).controllers(Selection::all()).build();
     with_person_of(plane, async |person| {
-        let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "work", "image": "work"}]}});
-        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "work"},
-            "spec": {"suspend": true, "template": template}});
-        person.create(JOBS, &job).await;
+        person.create(JOBS, &job(true)).await;
         let work = format!("{JOBS}/work");
         let is_suspended = |job: &Option<Value>| {
             job.as_ref().is_some_and(|job| job["status"]["conditions"][0]["type"] == "Suspended")

@@ -1,6 +1,8 @@
 //! Garbage collection, observed by a client that deletes objects.
 
-use crate::plane::{NETWORKS_CRD, Person, map, maps, network, networks, owner, with_person};
+use crate::plane::{
+    NETWORKS_CRD, Person, map, maps, network, networks, owner, with_person, with_person_of,
+};
 use futures::future::BoxFuture;
 use kube_client::client::Body;
 use serde_json::{Value, json};
@@ -363,31 +365,32 @@ impl ObjectFeed for Told {
 #[tokio::test(start_paused = true)]
 async fn orphans_are_found_by_a_collector_that_is_behind() {
     let plane = ControlPlane::builder().simulated(1).controllers(false).build();
-    let person = Person { client: plane.client() };
-    let mut running = JoinSet::new();
-    running.spawn(async move { plane.run(CancellationToken::new()).await.unwrap() });
-    let mut absent = owner(&person.map("default", "a", &[]).await);
-    absent["uid"] = "another".into();
-    let created = person.map("default", "b", &[absent]).await;
-    let dependent = person.map("default", "c", &[owner(&created)]).await;
-    person.delete(&maps("default", "b"), "Orphan").await;
-    let deleted = person.get(&maps("default", "b")).await.expect("it has dependents");
+    with_person_of(plane, async |person| {
+        let mut running = JoinSet::new();
+        let mut absent = owner(&person.map("default", "a", &[]).await);
+        absent["uid"] = "another".into();
+        let created = person.map("default", "b", &[absent]).await;
+        let dependent = person.map("default", "c", &[owner(&created)]).await;
+        person.delete(&maps("default", "b"), "Orphan").await;
+        let deleted = person.get(&maps("default", "b")).await.expect("it has dependents");
 
-    let (tell, told) = mpsc::channel(8);
-    let collector = GarbageCollector::new(person.client.clone()).seed(1).feed(Told(told));
-    running.spawn(collector.run(CancellationToken::new()));
-    let put = |object: &Value| ObjectEvent::Put(object.to_string().into());
-    for event in [ObjectEvent::Restarted, put(&created), ObjectEvent::Synced] {
-        tell.send(event).await.unwrap();
-    }
-    quiet().await;
-    for event in [put(&dependent), put(&deleted)] {
-        tell.send(event).await.unwrap();
-    }
-    person.gone(&maps("default", "b")).await;
-    quiet().await;
-    let orphan = person.get(&maps("default", "c")).await.expect("it was to be orphaned");
-    assert_eq!(owners_of(&orphan), 0);
+        let (tell, told) = mpsc::channel(8);
+        let collector = GarbageCollector::new(person.client.clone()).seed(1).feed(Told(told));
+        running.spawn(collector.run(CancellationToken::new()));
+        let put = |object: &Value| ObjectEvent::Put(object.to_string().into());
+        for event in [ObjectEvent::Restarted, put(&created), ObjectEvent::Synced] {
+            tell.send(event).await.unwrap();
+        }
+        quiet().await;
+        for event in [put(&dependent), put(&deleted)] {
+            tell.send(event).await.unwrap();
+        }
+        person.gone(&maps("default", "b")).await;
+        quiet().await;
+        let orphan = person.get(&maps("default", "c")).await.expect("it was to be orphaned");
+        assert_eq!(owners_of(&orphan), 0);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

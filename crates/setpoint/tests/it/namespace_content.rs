@@ -1,6 +1,6 @@
 //! How the content of a namespace is deleted: the requests of the controller.
 
-use crate::plane::{Person, map, maps};
+use crate::plane::{Person, map, maps, with_person_of};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube_client::Client;
@@ -19,11 +19,7 @@ const ANSWER_MAX: usize = 100 << 10;
 /// refused if they are of `not_allowed`, and fail if the answer is large.
 async fn with_controller(not_allowed: Option<Method>, act: impl AsyncFnOnce(Person)) {
     let plane = ControlPlane::builder().simulated(1).controllers(false).build();
-    let person = Person { client: plane.client() };
-    let clock = plane.server().registry().clock().clone();
-    let mut running = JoinSet::new();
-    running.spawn(async move { plane.run(CancellationToken::new()).await.unwrap() });
-    let inner = person.client.clone();
+    let (inner, clock) = (plane.client(), plane.server().registry().clock().clone());
     let service = tower::service_fn(move |request: Request<Body>| {
         let (inner, not_allowed) = (inner.clone(), not_allowed.clone());
         async move {
@@ -49,11 +45,15 @@ async fn with_controller(not_allowed: Option<Method>, act: impl AsyncFnOnce(Pers
     let namespaces = setup.run(CancellationToken::new(), |setup, manager| {
         NamespaceController::new(setup.clone()).add_to(manager)
     });
-    running.spawn(async { namespaces.await.unwrap() });
-    let namespace =
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "doomed"}});
-    person.create("/api/v1/namespaces", &namespace).await;
-    act(person).await;
+    with_person_of(plane, async |person| {
+        let mut running = JoinSet::new();
+        running.spawn(async { namespaces.await.unwrap() });
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "doomed"}});
+        person.create("/api/v1/namespaces", &namespace).await;
+        act(person).await;
+    })
+    .await;
 }
 
 const DOOMED: &str = "/api/v1/namespaces/doomed";
