@@ -16,7 +16,7 @@ use crate::cargo::{root, target_folder};
 use crate::laid_over::Source;
 use crate::program;
 use anyhow::{Context, Result, bail};
-use side::{Side, Started};
+use side::{Cluster, Side};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -107,15 +107,15 @@ fn play(programs: &Programs, side: Side, work: &Path, steps: &[Step]) -> Result<
     fs::create_dir_all(work)?;
     let workloads = work.join("workloads.yaml");
     fs::write(&workloads, include_str!("components/workloads.yaml"))?;
-    let mut started = Started::new(programs, side, work)?;
+    let mut cluster = Cluster::new(programs, side, work)?;
     let mut outcomes = Vec::new();
     for step in steps {
         #[expect(clippy::disallowed_methods, reason = "the time of other processes is measured")]
         let begin = std::time::Instant::now();
         let done = step.commands.iter().try_for_each(|command| match &command[..] {
-            ["@stop", node] => started.stop(node),
-            ["@start", node] => started.join(programs, node),
-            words => started.kubectl(programs, words, &workloads),
+            ["@stop", node] => cluster.stop(node),
+            ["@start", node] => cluster.join(programs, node),
+            words => cluster.kubectl(programs, words, &workloads),
         });
         let seconds = begin.elapsed().as_secs_f64();
         match &done {
@@ -124,7 +124,7 @@ fn play(programs: &Programs, side: Side, work: &Path, steps: &[Step]) -> Result<
         }
         outcomes.push(done.map(|()| seconds).map_err(|error| format!("{error:#}")));
     }
-    let log = started.end();
+    let log = cluster.end();
     let asked = asked::read(&fs::read_to_string(&log).context("the audit log")?)?;
     Ok(Report { outcomes, asked })
 }

@@ -195,12 +195,7 @@ impl Servers {
         // Without a uid, as the user of the program has none.
         std::fs::write(file("tokens.csv"), format!("{TOKEN},admin,,system:masters\n"))?;
         let key = file("service-account.key");
-        let mut command = Command::new("openssl");
-        command.args(["genrsa", "-out"]).arg(&key).arg("2048");
-        let output = command.output().context("start openssl")?;
-        if !output.status.success() {
-            bail!("no key: {}", String::from_utf8_lossy(&output.stderr));
-        }
+        make_key(&key)?;
         let port = port.to_string();
         let mut command = Command::new(apiserver);
         command.args(["--etcd-servers", &client, "--bind-address", "127.0.0.1"]);
@@ -254,7 +249,7 @@ impl Servers {
             tls: None,
             token: String::new(),
         };
-        let original = wait(&format!("127.0.0.1:{port}"), work)?;
+        let original = wait(&format!("127.0.0.1:{port}"), TOKEN, work)?;
         let etcd_at = Address {
             authority: client.trim_start_matches("http://").to_owned(),
             tls: None,
@@ -288,8 +283,19 @@ pub(crate) fn logged(mut command: Command, log: &Path) -> Result<Started> {
     Ok(Started(started.with_context(|| format!("start {command:?}"))?))
 }
 
-/// Waits until kube-apiserver is ready.
-fn wait(authority: &str, work: &Path) -> Result<Address> {
+/// Makes a key that signs the tokens of service accounts.
+pub(crate) fn make_key(file: &Path) -> Result<()> {
+    let mut command = Command::new("openssl");
+    command.args(["genrsa", "-out"]).arg(file).arg("2048");
+    let output = command.output().context("start openssl")?;
+    if !output.status.success() {
+        bail!("no key: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+/// Waits until kube-apiserver, with its folder `certificates`, is ready for the administrator.
+pub(crate) fn wait(authority: &str, token: &str, work: &Path) -> Result<Address> {
     let certificate = work.join("certificates/apiserver.crt");
     let mut last = String::new();
     for _ in 0..ASKED_MAX {
@@ -298,7 +304,7 @@ fn wait(authority: &str, work: &Path) -> Result<Address> {
         if !certificate.exists() {
             continue;
         }
-        let (authority, token) = (authority.to_owned(), TOKEN.to_owned());
+        let (authority, token) = (authority.to_owned(), token.to_owned());
         let address = Address { authority, tls: Some(trusting(&certificate)?), token };
         match Connection::new(&address).send("GET", "/readyz", b"") {
             Ok(answer) if answer.code == 200 => return Ok(address),

@@ -1,20 +1,21 @@
 //! The two sides, and what runs on them.
 
 use super::{NODES, Programs, said};
-use crate::servers::{free_ports, logged, start_etcd};
-use crate::started;
-use anyhow::{Context, Result, bail};
+use crate::servers::{free_ports, logged, make_key, start_etcd, wait};
+use crate::started::Started;
+use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-/// Users with tokens: what they are called here, and their names and groups.
+/// Users, whose tokens are `…-token`: what they are called here, and their names and groups.
 const USERS: [(&str, &str); 3] = [
     ("admin", "admin,,system:masters"),
     ("scheduler", "system:kube-scheduler,,"),
     ("proxy", "system:kube-proxy,,"),
 ];
+/// The token of the first of them.
+const ADMIN_TOKEN: &str = "admin-token";
 /// The token that nodes join with, as `cluster.yaml` has it.
 const JOIN: &str = "abcdef.0123456789abcdef";
 /// Notes what the components ask, once for each request.
@@ -30,8 +31,6 @@ const AUDIT_POLICY: &str = r#"{
 const SIGNING_KEY: &str = "service-account.key";
 const CA: &str = "ca.crt";
 const CA_KEY: &str = "ca.key";
-/// How often a server is asked whether it is ready, once in a quarter of a second.
-const ASKED_MAX: usize = 240;
 
 /// Who has the place of kube-apiserver and kube-controller-manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,15 +41,15 @@ pub(super) enum Side {
 
 /// A cluster that runs. Everything ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct Cluster {
     work: PathBuf,
     /// By the node: its kubelet, if it runs.
-    kubelets: [Option<started::Started>; NODES.len()],
+    kubelets: [Option<Started>; NODES.len()],
     /// In the order in which they end.
-    _others: Vec<started::Started>,
+    _others: Vec<Started>,
 }
 
-impl Started {
+impl Cluster {
     /// Starts the server, the controllers, the scheduler, kube-proxy and the kubelets.
     pub(super) fn new(programs: &Programs, side: Side, work: &Path) -> Result<Self> {
         let [port] = free_ports::<1>()?;
@@ -65,10 +64,6 @@ impl Started {
             Side::Ours => vec![setpoint(programs, work, port)?],
             Side::Original => originals(programs, work, port)?,
         };
-        wait(programs, work)?;
-        if side == Side::Original {
-            others.insert(0, controllers(programs, work)?);
-        }
         let cluster = work.join("cluster.yaml");
         fs::write(&cluster, include_str!("cluster.yaml"))?;
         said(kubectl(programs, work).args(["apply", "-f"]).arg(&cluster))?;
@@ -82,11 +77,11 @@ impl Started {
         others.insert(0, logged(scheduler, &work.join("kube-scheduler.log"))?);
         others.insert(0, logged(proxy, &work.join("kube-proxy.log"))?);
         let kubelets = [const { None }; NODES.len()];
-        let mut started = Self { work: work.to_owned(), kubelets, _others: others };
+        let mut cluster = Self { work: work.to_owned(), kubelets, _others: others };
         for node in NODES {
-            started.join(programs, node)?;
+            cluster.join(programs, node)?;
         }
-        Ok(started)
+        Ok(cluster)
     }
 
     /// Starts the kubelet of a node. It has its certificate, or asks for one.
@@ -147,20 +142,6 @@ fn kubectl(programs: &Programs, work: &Path) -> Command {
     command
 }
 
-/// Waits until the server is ready.
-fn wait(programs: &Programs, work: &Path) -> Result<()> {
-    let mut last = String::new();
-    for _ in 0..ASKED_MAX {
-        match said(kubectl(programs, work).args(["get", "--raw", "/readyz"])) {
-            Ok(()) => return Ok(()),
-            Err(error) => last = format!("{error:#}"),
-        }
-        #[expect(clippy::disallowed_methods, reason = "another process is waited for")]
-        std::thread::sleep(Duration::from_millis(250));
-    }
-    bail!("the server is not ready, see {}: {last}", work.display())
-}
-
 /// Writes a kubeconfig with a token.
 fn kubeconfig(work: &Path, name: &str, port: u16, token: &str) -> Result<()> {
     let text = format!(
@@ -184,18 +165,18 @@ fn common(command: &mut Command, work: &Path, port: u16) {
     command.arg("--audit-log-path").arg(work.join("audit.log"));
 }
 
-fn setpoint(programs: &Programs, work: &Path, port: u16) -> Result<started::Started> {
+fn setpoint(programs: &Programs, work: &Path, port: u16) -> Result<Started> {
     let mut command = Command::new(&programs.setpoint);
     command.args(["up", "--insecure-port", "0", "--kubeconfig"]).arg(work.join("own.kubeconfig"));
     common(&mut command, work, port);
-    started::Started::up(&mut command, &work.join("setpoint.log"))
+    Started::up(&mut command, &work.join("setpoint.log"))
 }
 
-/// kube-apiserver over an etcd, in the order in which they end.
-fn originals(programs: &Programs, work: &Path, port: u16) -> Result<Vec<started::Started>> {
+/// An etcd, kube-apiserver and kube-controller-manager, in the order in which they end.
+fn originals(programs: &Programs, work: &Path, port: u16) -> Result<Vec<Started>> {
     let (etcd, client) = start_etcd(&programs.etcd, work)?;
     let (key, ca) = (work.join(SIGNING_KEY), work.join(CA));
-    said(Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048"))?;
+    make_key(&key)?;
     let mut command = Command::new("openssl");
     command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]);
     command.args(["-subj", "/CN=authority", "-keyout"]).arg(work.join(CA_KEY));
@@ -207,11 +188,13 @@ fn originals(programs: &Programs, work: &Path, port: u16) -> Result<Vec<started:
     command.args(["--service-account-issuer", "https://kubernetes.default.svc.cluster.local"]);
     command.arg("--service-account-signing-key-file").arg(&key);
     command.arg("--service-account-key-file").arg(&key).arg("--client-ca-file").arg(&ca);
-    Ok(vec![logged(command, &work.join("kube-apiserver.log"))?, etcd])
+    let apiserver = logged(command, &work.join("kube-apiserver.log"))?;
+    // The controllers end if their server is not ready soon.
+    wait(&format!("127.0.0.1:{port}"), ADMIN_TOKEN, work)?;
+    Ok(vec![controllers(programs, work)?, apiserver, etcd])
 }
 
-/// kube-controller-manager, which ends if its server is not ready soon.
-fn controllers(programs: &Programs, work: &Path) -> Result<started::Started> {
+fn controllers(programs: &Programs, work: &Path) -> Result<Started> {
     let mut command = Command::new(programs.built.join("kube-controller-manager"));
     command.arg("--kubeconfig").arg(work.join("admin.kubeconfig"));
     command.args(["--secure-port", "0", "--leader-elect=false"]);
