@@ -366,7 +366,6 @@ impl ObjectFeed for Told {
 async fn orphans_are_found_by_a_collector_that_is_behind() {
     let plane = ControlPlane::builder().simulated(1).controllers(false).build();
     with_person_of(plane, async |person| {
-        let mut running = JoinSet::new();
         let mut absent = owner(&person.map("default", "a", &[]).await);
         absent["uid"] = "another".into();
         let created = person.map("default", "b", &[absent]).await;
@@ -376,7 +375,7 @@ async fn orphans_are_found_by_a_collector_that_is_behind() {
 
         let (tell, told) = mpsc::channel(8);
         let collector = GarbageCollector::new(person.client.clone()).seed(1).feed(Told(told));
-        running.spawn(collector.run(CancellationToken::new()));
+        let _running = JoinSet::from_iter([collector.run(CancellationToken::new())]);
         let put = |object: &Value| ObjectEvent::Put(object.to_string().into());
         for event in [ObjectEvent::Restarted, put(&created), ObjectEvent::Synced] {
             tell.send(event).await.unwrap();
